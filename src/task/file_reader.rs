@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::outside::{self, AskedOf, Question, WorkerContext};
 use crate::sys::mounts::unescaped;
 use crate::sys::{self, monotonic_ns};
-use crate::task::procfs::file;
+use crate::task::procfs::{file, read_start};
 
 /// Most files in one question: each takes some µs.
 pub const MAX_FILES: usize = 16;
@@ -52,6 +52,8 @@ pub struct ToldFile {
     /// The path, with ` (deleted)` behind that of a deleted file, or `socket:[1]`, `pipe:[2]`, `anon_inode:[eventpoll]`.
     pub path: Vec<u8>,
     pub file_system: Option<FileSystem>,
+    /// With which it was opened; 0 if that is not known.
+    pub flags: i32,
 }
 
 /// Asks for files of a thread.
@@ -66,6 +68,7 @@ impl Question for FilesOfThread {
     type Answer = Vec<Option<ToldFile>>;
 
     fn answer(&self, context: &mut WorkerContext) -> Vec<Option<ToldFile>> {
+        const MAX_INFO_BYTES: u32 = 256;
         let host = context.host.clone();
         let link = |name: &str| fs::read_link(file(&host, self.tid, name)).ok().map(OsString::from);
         let mounts = context.remembered::<KnownMounts>();
@@ -77,7 +80,14 @@ impl Question for FilesOfThread {
             };
             let file_system = mounts.of(&host, self.tid, &path);
             cut(&mut path);
-            Some(ToldFile { path, file_system })
+            // A driver adds lines of its own about a device, and may wait for locks.
+            let flags = match asked {
+                AskedFile::Descriptor(fd @ 0..) if path.starts_with(b"/") && !path.starts_with(b"/dev/") => {
+                    open_flags(&read_start(&host, self.tid, &format!("fdinfo/{fd}"), MAX_INFO_BYTES)?)
+                }
+                _ => None,
+            };
+            Some(ToldFile { path, file_system, flags: flags.unwrap_or(0) })
         };
         self.files.iter().map(tell).collect()
     }
@@ -114,6 +124,12 @@ impl KnownMounts {
             part = &part[..slash];
         }
     }
+}
+
+/// The flags in fdinfo, which are octal.
+fn open_flags(fdinfo: &[u8]) -> Option<i32> {
+    let value = fdinfo.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"flags:"))?;
+    i32::from_str_radix(std::str::from_utf8(value).ok()?.trim(), 8).ok()
 }
 
 /// Shortens a path that is too long for a message.
@@ -257,11 +273,16 @@ mod tests {
     #[test]
     fn descriptors_and_directories_are_told() {
         let process = FixtureProcess::new(5);
-        process.write("mountinfo", MOUNTS).descriptor(3, "/srv/x (deleted)", "").descriptor(4, "socket:[7]", "");
+        process.write("mountinfo", MOUNTS).descriptor(3, "/srv/x (deleted)", "pos:\t0\nflags:\t0140002\n").descriptor(
+            4,
+            "socket:[7]",
+            "",
+        );
         let reader = FileReader::start(process.host()).unwrap();
         let asked = [3, 4, 9].map(|fd| (fd, AskedFile::Descriptor(fd)));
         assert!(reader.ask(5, asked.into_iter().chain([(10, AskedFile::Path(b"/a".to_vec()))]).collect()));
         let told = reader.answer_by(Instant::now() + Duration::from_secs(60)).unwrap();
+        assert_eq!(told.files[0].1.as_ref().map(|file| file.flags), Some(0o140_002));
         let paths: Vec<(i32, Option<Vec<u8>>)> =
             told.files.into_iter().map(|(key, file)| (key, file.map(|file| file.path))).collect();
         let want: [(i32, Option<&[u8]>); 4] =

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::files::names::{FileNames, FileNumber};
+use crate::profilers::files::names::{CalledFiles, FileNumber};
 
 /// Most known descriptors of all processes.
 const MAX_DESCRIPTORS: usize = 1 << 18;
@@ -14,6 +14,8 @@ const MAX_INHERITED: usize = 1024;
 struct OpenDescriptor {
     file: FileNumber,
     closes_on_exec: bool,
+    /// It bypasses the page cache.
+    is_direct: bool,
     /// None: it is not known.
     position: Option<u64>,
     /// Calls that move the position and go on.
@@ -29,13 +31,13 @@ pub struct Descriptors {
 
 impl Descriptors {
     /// The file of a descriptor; one that is not known is asked.
-    pub fn file(&mut self, pid: i32, tid: i32, fd: i32, names: &mut FileNames) -> FileNumber {
+    pub fn file(&mut self, pid: i32, tid: i32, fd: i32, names: &mut CalledFiles) -> FileNumber {
         if let Some(known) = self.processes.get(&pid).and_then(|of| of.get(&fd)) {
             names.uses(known.file);
             return known.file;
         }
         let file = names.by_descriptor(tid, fd);
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec: false, position: None, moving: 0 });
+        self.add(pid, fd, OpenDescriptor { file, closes_on_exec: false, is_direct: false, position: None, moving: 0 });
         file
     }
 
@@ -46,12 +48,25 @@ impl Descriptors {
         self.known += usize::from(self.processes.entry(pid).or_default().insert(fd, open).is_none());
     }
 
-    /// A file was opened. `position`: None if the position is not at its beginning.
-    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, closes_on_exec: bool, position: Option<u64>) {
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, position, moving: 0 });
+    /// A file was opened with these flags; None: they are not known.
+    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>) {
+        let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
+        let position = (!has(libc::O_APPEND)).then_some(0);
+        let (closes_on_exec, is_direct) = (has(libc::O_CLOEXEC), flags.is_some() && has(libc::O_DIRECT));
+        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, is_direct, position, moving: 0 });
     }
 
-    pub fn closed(&mut self, pid: i32, fd: i32, names: &mut FileNames) {
+    pub fn is_direct(&self, pid: i32, fd: i32) -> bool {
+        self.processes.get(&pid).and_then(|of| of.get(&fd)).is_some_and(|open| open.is_direct)
+    }
+
+    pub fn set_direct(&mut self, pid: i32, fd: i32, is_direct: bool) {
+        if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
+            open.is_direct = is_direct;
+        }
+    }
+
+    pub fn closed(&mut self, pid: i32, fd: i32, names: &mut CalledFiles) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.remove(&fd)) {
             self.known -= 1;
             names.closed(open.file);
@@ -59,7 +74,7 @@ impl Descriptors {
     }
 
     /// Descriptors from `first` to `last` are closed, or those of them that `closes` is true of.
-    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32, bool) -> bool, names: &mut FileNames) {
+    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32, bool) -> bool, names: &mut CalledFiles) {
         let Some(of) = self.processes.get_mut(&pid) else { return };
         for (_, open) in of.extract_if(|fd, open| closes(*fd, open.closes_on_exec)) {
             self.known -= 1;
@@ -68,7 +83,7 @@ impl Descriptors {
     }
 
     /// A descriptor has a second number, with which it shares its position.
-    pub fn duplicated(&mut self, pid: i32, fd: i32, new: i32, closes_on_exec: bool, names: &mut FileNames) {
+    pub fn duplicated(&mut self, pid: i32, fd: i32, new: i32, closes_on_exec: bool, names: &mut CalledFiles) {
         if fd == new {
             return;
         }
@@ -108,8 +123,20 @@ impl Descriptors {
         began
     }
 
-    /// A process has a child, which has its descriptors and shares their positions.
-    pub fn forked(&mut self, parent: i32, child: i32) {
+    /// The current directory is another one.
+    pub fn changed_directory(&mut self, pid: i32, directory: Option<FileNumber>, names: &mut CalledFiles) {
+        self.closed(pid, libc::AT_FDCWD, names);
+        if let Some(directory) = directory {
+            self.opened(pid, libc::AT_FDCWD, directory, Some(0));
+        }
+    }
+
+    /// A process has a child, which has its descriptors and shares their positions. The parent is asked what most
+    /// children use, since the child may end soon.
+    pub fn forked(&mut self, parent: i32, child: i32, names: &mut CalledFiles) {
+        for fd in [libc::AT_FDCWD, 0, 1, 2] {
+            self.file(parent, parent, fd, names);
+        }
         let Some(of) = self.processes.get_mut(&parent) else { return };
         let mut inherited = FxHashMap::default();
         for (fd, open) in of.iter_mut().take(MAX_INHERITED) {
@@ -124,7 +151,7 @@ impl Descriptors {
         self.known -= replaced.map_or(0, |replaced| replaced.len());
     }
 
-    pub fn exited(&mut self, pid: i32, names: &mut FileNames) {
+    pub fn exited(&mut self, pid: i32, names: &mut CalledFiles) {
         self.closed_where(pid, |_, _| true, names);
         self.processes.remove(&pid);
     }
@@ -146,15 +173,15 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_followed() {
-        let (mut all, mut names) = (Descriptors::default(), FileNames::default());
+        let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, fd));
-        all.opened(7, 3, one, true, Some(0));
+        all.opened(7, 3, one, Some(libc::O_CLOEXEC));
         all.duplicated(7, 3, 5, false, &mut names);
         all.duplicated(7, 9, 3, false, &mut names); // 9 is not known, and 3 is another file now
         assert_eq!(all.file(7, 7, 5, &mut names), one);
         assert_ne!(all.file(7, 7, 3, &mut names), one);
-        all.opened(7, 4, two, true, Some(0));
-        all.forked(7, 8);
+        all.opened(7, 4, two, Some(libc::O_CLOEXEC));
+        all.forked(7, 8, &mut names);
         all.closed_where(7, |_, closes_on_exec| closes_on_exec, &mut names);
         assert_eq!((all.file(8, 8, 4, &mut names), all.file(8, 8, 5, &mut names)), (two, one));
         assert_ne!(all.file(7, 7, 4, &mut names), two, "an exec closed it");
@@ -167,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_position_is_known_or_not() {
-        let (mut all, mut names) = (Descriptors::default(), FileNames::default());
+        let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let file = names.by_descriptor(7, 3);
-        all.opened(7, 3, file, true, Some(0));
+        all.opened(7, 3, file, Some(0));
         let call = |all: &mut Descriptors, bytes| {
             all.moves(7, 3);
             all.moved(7, 3, bytes)
@@ -180,17 +207,17 @@ mod tests {
         all.moves(7, 3);
         assert_eq!((call(&mut all, 1), all.moved(7, 3, 1)), (None, None), "two at a time");
         all.seeked(7, 3, Some(8));
-        all.forked(7, 8);
+        all.forked(7, 8, &mut names);
         assert_eq!(call(&mut all, 1), None, "the child may move it");
     }
 
     #[test]
     fn descriptors_are_bounded() {
-        let (mut all, mut names) = (Descriptors::default(), FileNames::default());
+        let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let file = names.by_descriptor(7, 3);
-        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, false, None));
+        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0)));
         assert_eq!(all.known, 10);
-        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, false, None));
+        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0)));
         assert!(all.known <= MAX_DESCRIPTORS && all.known == all.files().count());
     }
 }

@@ -7,6 +7,7 @@
 //! `operations` knows the calls, `descriptors` follows which file each descriptor is open on, `names` finds their paths
 //! and file systems, `slow` the lines, `table` has the tables.
 
+mod cache;
 mod descriptors;
 mod names;
 mod operations;
@@ -22,12 +23,14 @@ use crate::calls::kinds::CallNumber;
 use crate::calls::list::CallList;
 use crate::calls::paths::{CallPaths, PathOfCall, calls_with_strings};
 use crate::cli::{CommonArgs, LatencyArgs, values};
+use crate::file::InodeKey;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
+use crate::profilers::files::cache::{CacheEvents, CacheStep};
 use crate::profilers::files::descriptors::Descriptors;
-use crate::profilers::files::names::{FileKind, FileNames, FileNumber};
+use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber};
 use crate::profilers::files::operations::{DescriptorEffect, FileArgument, FileCallUse, FileCalls, FileOperation};
-use crate::profilers::files::slow::SlowCalls;
+use crate::profilers::files::slow::SlowFileCalls;
 use crate::profilers::files::table::{
     CALLS, FILES, FileRow, FileSum, OperationRow, PROCESSES, SLOW, directory_of, failure, file_system_of,
 };
@@ -61,6 +64,9 @@ has their calls."
 pub struct FilesArgs {
     #[command(flatten)]
     lengths: LatencyArgs,
+    /// Also pages read and faults of mappings: a record for each page that is added
+    #[arg(long)]
+    cache: bool,
     /// What has a row in the table of files
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = FileGrouping::File)]
     by: FileGrouping,
@@ -101,6 +107,12 @@ struct FileCall {
     used: FileCallUse,
     file: FileNumber,
     args: [u64; 4],
+    /// It bypasses the page cache.
+    is_direct: bool,
+    /// The page cache lacked a page.
+    misses: bool,
+    /// The last file whose mapping had a fault during the call.
+    faulted: Option<InodeKey>,
 }
 
 /// The row of a call. Without an operation it counts nowhere.
@@ -191,14 +203,17 @@ const MAX_USERS: usize = 20_000;
 struct Files {
     args: FilesArgs,
     calls: FileCalls,
-    list: Option<CallList>,
+    list: CallList,
     events: Option<CallEvents>,
     paths: Option<CallPaths>,
     relation: Relation<FileCallPairs>,
     descriptors: Descriptors,
-    names: FileNames,
+    names: CalledFiles,
     users: KeyedSums<FileUser, FileSum>,
-    slow: Option<SlowCalls>,
+    slow: Option<SlowFileCalls>,
+    cache: CacheEvents,
+    /// Those that ask about files.
+    own_threads: Vec<i32>,
     misses_cpus: bool,
 }
 
@@ -207,11 +222,25 @@ impl Files {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let relation =
             Relation::new(FileCallPairs, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
-        let (calls, descriptors, names, misses_cpus) =
-            (FileCalls::known(), Default::default(), Default::default(), false);
-        let (list, users) = (Some(calls.list()), KeyedSums::new(MAX_USERS));
-        let (events, paths, slow) = (None, None, None);
-        Files { args, calls, list, events, paths, relation, descriptors, names, users, slow, misses_cpus }
+        let (calls, users) = (FileCalls::known(), KeyedSums::new(MAX_USERS));
+        let (events, paths, slow, cache, misses_cpus) = Default::default();
+        let (descriptors, names, own_threads, list) =
+            (Default::default(), Default::default(), Vec::new(), calls.list());
+        Files {
+            args,
+            calls,
+            list,
+            events,
+            paths,
+            relation,
+            descriptors,
+            names,
+            users,
+            slow,
+            cache,
+            own_threads,
+            misses_cpus,
+        }
     }
 
     fn entered(&mut self, id: i64, args: [u64; 6], sample: &Sample<'_>, ctx: &mut Context) -> Use {
@@ -219,8 +248,9 @@ impl Files {
         let Some(used) = self.calls.of(call) else { return Use::Ignored };
         let [a, b, c, d, ..] = args;
         let file = self.file_of(used, call, args, sample);
-        let own = FileCall { call, used, file, args: [a, b, c, d] };
         let (pid, fd) = (sample.pid, a as i32);
+        let is_direct = self.descriptors.is_direct(pid, fd);
+        let own = FileCall { call, used, file, args: [a, b, c, d], is_direct, misses: false, faulted: None };
         match used.effect {
             DescriptorEffect::Closes => self.descriptors.closed(pid, fd, &mut self.names),
             // With the flag CLOSE_RANGE_CLOEXEC, 4, they are closed later.
@@ -307,9 +337,63 @@ impl Files {
         }
         sum.errors += u64::from(failure(ret).is_some());
         sum.longest_ns = sum.longest_ns.max(Some(ns));
+        let is_cached = operation == FileOperation::Read && !own.is_direct && bytes.is_some_and(|bytes| bytes > 0);
+        if is_cached && self.cache.tell_misses() {
+            *(if own.misses { &mut sum.cache.misses } else { &mut sum.cache.hits }) += 1;
+        }
         if let Some(slow) = &mut self.slow {
             slow.ended(start, &own, (ret, offset), sample, &self.names, ctx);
         }
+    }
+
+    /// An event tells of the page cache: about the file of the call that the task is in, or about a mapping.
+    fn cached(&mut self, step: CacheStep, inode: Option<InodeKey>, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let Files { relation, names, cache, users, .. } = self;
+        let key = CallingThread(sample.tid);
+        let call = relation.get(key).map(|start| start.open.own);
+        let call = call.filter(|call| call.used.operation.is_some());
+        let reads = call.is_some_and(|call| call.used.operation == Some(FileOperation::Read));
+        // During a write pages are added for the new bytes, and a page that is missing is of the memory that is written.
+        let is_faulted = call.is_some_and(|call| call.faulted.is_some() && call.faulted == inode);
+        let of_call = call.filter(|_| match step {
+            CacheStep::HeldBack(_) | CacheStep::AwaitsWriteback => true,
+            CacheStep::Misses | CacheStep::Adds(_) => reads && !is_faulted,
+            CacheStep::Faults => false,
+        });
+        let file = match (of_call, inode) {
+            (Some(call), Some(inode)) => {
+                names.is_inode(call.file, inode);
+                if cache.is_miss(step) && !call.misses {
+                    relation.move_start(key, key, |start| start.own.misses = true);
+                }
+                call.file
+            }
+            (Some(call), None) => call.file,
+            (None, Some(inode)) if matches!(step, CacheStep::Adds(_)) && !is_faulted && call.is_some() => {
+                call.into_iter().for_each(|call| names.is_inode(call.file, inode));
+                return Use::Ignored;
+            }
+            (None, Some(inode)) => {
+                if step == CacheStep::Faults && call.is_some() {
+                    relation.move_start(key, key, |start| start.own.faulted = Some(inode));
+                }
+                names.by_inode(sample.tid, inode, sample.time)
+            }
+            (None, None) => return Use::Ignored,
+        };
+        let comm = ctx.tasks.comm(sample.pid);
+        let sum = &mut users.sum(FileUser { file, task: TaskKey { pid: sample.pid, tid: 0, comm } }).cache;
+        match step {
+            CacheStep::Misses => {}
+            CacheStep::Adds(pages) => sum.pages_read += pages,
+            CacheStep::Faults => sum.faults += 1,
+            CacheStep::HeldBack(ns) => {
+                sum.held_back += u64::from(ns > 0);
+                sum.held_back_ns = Some(sum.held_back_ns.unwrap_or(0) + ns).filter(|ns| *ns > 0);
+            }
+            CacheStep::AwaitsWriteback => sum.writeback_waits += 1,
+        }
+        Use::Relevant
     }
 
     /// Follows what a call has done to descriptors. Returns the position in the file at which the call began.
@@ -324,11 +408,9 @@ impl Files {
         match call.used.effect {
             DescriptorEffect::Opens { flags } => {
                 let flags = flags.map(|index| call.arg(index) as i32);
-                let closes_on_exec = flags.is_none_or(|flags| flags & libc::O_CLOEXEC != 0);
-                let position = flags.filter(|flags| flags & libc::O_APPEND == 0).map(|_| 0);
                 let is_read = call.file != FileNumber::UNREAD;
                 let file = if is_read { call.file } else { names.by_descriptor(tid, new) };
-                descriptors.opened(pid, new, file, closes_on_exec, position);
+                descriptors.opened(pid, new, file, flags);
             }
             DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),
             DescriptorEffect::DuplicatesTo => {
@@ -342,9 +424,13 @@ impl Files {
                 libc::F_SETFD => {
                     descriptors.set_closes_on_exec(pid, fd, call.arg(2) as i32 & libc::FD_CLOEXEC != 0);
                 }
+                libc::F_SETFL => descriptors.set_direct(pid, fd, call.arg(2) as i32 & libc::O_DIRECT != 0),
                 _ => {}
             },
-            DescriptorEffect::ChangesDirectory => descriptors.closed(pid, libc::AT_FDCWD, names),
+            DescriptorEffect::ChangesDirectory => {
+                let is_known = call.used.file == FileArgument::Path && call.file != FileNumber::UNREAD;
+                descriptors.changed_directory(pid, is_known.then_some(call.file), names);
+            }
             DescriptorEffect::Seeks => descriptors.seeked(pid, fd, Some(returned)),
             _ => {}
         }
@@ -354,7 +440,7 @@ impl Files {
     fn on_task(&mut self, record: &Record<'_>) {
         let Files { descriptors, names, relation, slow, paths, .. } = self;
         match record {
-            Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid),
+            Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid, names),
             Record::Comm { pid, exec: true, .. } => {
                 descriptors.closed_where(*pid, |_, closes_on_exec| closes_on_exec, names);
             }
@@ -414,7 +500,7 @@ impl Files {
         let mut files: FxHashMap<FileNumber, FileRow> = FxHashMap::default();
         let mut processes: FxHashMap<TaskKey, FileSum> = FxHashMap::default();
         let sums: Vec<(FileUser, FileSum)> = self.users.drain().collect();
-        for (user, sum) in sums {
+        for (user, mut sum) in sums {
             match self.names.kind(user.file) {
                 None if !is_last => {
                     self.users.sum(user).add(&sum);
@@ -422,6 +508,12 @@ impl Files {
                 }
                 Some(FileKind::NoFile) => continue,
                 _ => {}
+            }
+            if self.names.is_direct(user.file) || !self.names.name(user.file).has_page_cache() {
+                (sum.cache.hits, sum.cache.misses) = (0, 0);
+            }
+            if sum == FileSum::default() {
+                continue; // a page of a mapping was read, and faults are not counted
             }
             let TaskKey { pid, comm, .. } = user.task;
             let users = TaskNames::of(TaskOfRow { pid: Some(pid), comm, process: comm }, [sum.total_ns(), 1]);
@@ -469,13 +561,15 @@ impl Profiler for Files {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         let wanted = WantedCalls { only_errors: false, paths: true, stacks: setup.stacks };
         let events = CallEvents::open(wanted, evlist, setup)?;
-        self.slow = SlowCalls::open(self.args.lengths, self.args.common.stacks(), evlist, setup)?;
+        self.slow = SlowFileCalls::open(self.args.lengths, self.args.common.stacks(), evlist, setup)?;
         if let Some((enter, _)) = &events.enter {
-            let calls = calls_with_strings(self.list.as_ref(), true, setup)?;
+            let calls = calls_with_strings(Some(&self.list), true, setup)?;
             self.paths = CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
         self.events = Some(events);
-        self.names = FileNames::start(setup.host)?;
+        self.cache = CacheEvents::open(self.args.cache, evlist, setup)?;
+        self.names = CalledFiles::start(setup.host)?;
+        self.own_threads = self.names.threads();
         self.misses_cpus = setup.scope.cpus().is_some();
         if self.misses_cpus {
             setup.degrade_pairs();
@@ -487,9 +581,8 @@ impl Profiler for Files {
         if let Some(slow) = &self.slow {
             slow.sched.filter(evlist, setup)?;
         }
-        let reader: Vec<i32> = self.names.thread().into_iter().collect();
-        let scope = setup.scope.clone().without(&reader);
-        self.events.as_ref().map_or(Ok(()), |events| events.filter(self.list.as_ref(), &scope, evlist, setup))
+        let scope = setup.scope.clone().without(&self.own_threads);
+        self.events.as_ref().map_or(Ok(()), |events| events.filter(Some(&self.list), &scope, evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -504,6 +597,10 @@ impl Profiler for Files {
             let fields = events.exited;
             let (id, ret) = (fields.id.read(sample.raw)?.cast_signed(), fields.ret.read(sample.raw)?.cast_signed());
             return Ok(self.exited(EndedCall::of(id, sample.is_compat(), ret), sample, ctx));
+        }
+        if let Some((step, inode)) = self.cache.read(event, sample)? {
+            let is_own = ctx.scope.is_own(sample.tid) || self.own_threads.contains(&sample.tid);
+            return Ok(if is_own { Use::Ignored } else { self.cached(step, inode, sample, ctx) });
         }
         let is_path = self.paths.as_mut().is_some_and(|paths| paths.take(event, sample));
         if let Some(slow) = self.slow.as_mut().filter(|_| !is_path) {
@@ -568,6 +665,6 @@ impl Profiler for Files {
 
     fn stacks_in_use(&self, used: &mut FxHashSet<StackId>) {
         used.extend(self.relation.stacks());
-        used.extend(self.slow.iter().flat_map(SlowCalls::stacks));
+        used.extend(self.slow.iter().flat_map(SlowFileCalls::stacks));
     }
 }

@@ -3,13 +3,15 @@
 //! A file is known by the path that a call was given, or by a descriptor that was open before. What that is open on
 //! /proc tells; an answer counts if the records up to its time show that the descriptor was not closed before.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::host::Host;
+use crate::file::{FileAspect, FileCell, FileNames, InodeKey};
+use crate::host::{BlockDevices, Host};
 use crate::task::file_reader::{AskedFile, FileReader, FileSystem, MAX_FILES, ToldFile, ToldFiles};
 
 /// Most files that are known at a time.
@@ -51,6 +53,8 @@ enum FileOrigin {
         directory: Option<FileNumber>,
         path: Arc<[u8]>,
     },
+    /// What an event of the page cache tells.
+    Inode(InodeKey),
 }
 
 #[derive(Clone, Debug)]
@@ -77,15 +81,19 @@ struct KnownFile {
 pub struct NamedFile {
     /// None: it is not known.
     pub path: Option<Arc<[u8]>>,
+    /// In place of the path, for a file that only events of the page cache tell of.
+    pub inode: Option<FileCell>,
     pub file_system: Option<FileSystem>,
 }
 
 /// The files of a run.
 #[derive(Debug, Default)]
-pub struct FileNames {
+pub struct CalledFiles {
     reader: Option<FileReader<FileNumber>>,
     files: FxHashMap<FileNumber, KnownFile>,
     by_path: FxHashMap<(Option<FileNumber>, Arc<[u8]>), FileNumber>,
+    by_inode: FxHashMap<InodeKey, FileNumber>,
+    inodes: Option<FileNames>,
     last: u32,
     pending: Vec<FileNumber>,
     /// Questions without an answer.
@@ -94,17 +102,39 @@ pub struct FileNames {
     early: Vec<ToldFiles<FileNumber>>,
 }
 
-impl FileNames {
+impl CalledFiles {
     /// # Errors
     /// No thread can be started.
-    pub fn start(host: &Host) -> Result<FileNames> {
+    pub fn start(host: &Host) -> Result<CalledFiles> {
         let last = FileNumber::UNREAD.0;
-        Ok(FileNames { reader: Some(FileReader::start(host.clone())?), last, ..FileNames::default() })
+        let inodes = FileNames::start(host, BlockDevices::read(Path::new("/sys/dev/block")))?;
+        let reader = Some(FileReader::start(host.clone())?);
+        Ok(CalledFiles { reader, inodes: Some(inodes), last, ..CalledFiles::default() })
     }
 
-    /// The tid of the thread that asks.
-    pub fn thread(&self) -> Option<i32> {
-        self.reader.as_ref().map(FileReader::tid)
+    /// The tids of the threads that ask.
+    pub fn threads(&self) -> Vec<i32> {
+        self.reader.iter().map(FileReader::tid).chain(self.inodes.iter().map(FileNames::tid)).collect()
+    }
+
+    /// The file of an inode, of which an event at `time` tells.
+    pub fn by_inode(&mut self, tid: i32, key: InodeKey, time: u64) -> FileNumber {
+        if let Some(known) = self.by_inode.get(&key) {
+            let known = *known;
+            self.uses(known);
+            return known;
+        }
+        self.inodes.iter_mut().for_each(|inodes| inodes.seen(key, time));
+        let number = self.add(tid, FileOrigin::Inode(key));
+        self.is_inode(number, key);
+        number
+    }
+
+    /// A call about a file shows its inode.
+    pub fn is_inode(&mut self, number: FileNumber, key: InodeKey) {
+        if ![FileNumber::OTHERS, FileNumber::UNREAD].contains(&number) && self.by_inode.len() < MAX_KNOWN {
+            self.by_inode.entry(key).or_insert(number);
+        }
     }
 
     /// The file that a descriptor of a thread is open on, which is to be asked.
@@ -116,7 +146,7 @@ impl FileNames {
     pub fn by_path(&mut self, tid: i32, directory: Option<FileNumber>, path: &Arc<[u8]>) -> FileNumber {
         if let Some(known) = self.by_path.get(&(directory, path.clone())) {
             let known = *known;
-            self.files.entry(known).and_modify(|file| file.is_used = true);
+            self.uses_again(known, tid);
             return known;
         }
         let number = self.add(tid, FileOrigin::Path { directory, path: path.clone() });
@@ -126,6 +156,18 @@ impl FileNames {
         number
     }
 
+    /// Another thread gives a path: it is asked for the file system if the first one has ended before it answered.
+    fn uses_again(&mut self, number: FileNumber, tid: i32) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.is_used = true;
+        let is_absolute = matches!(file.origin, FileOrigin::Path { directory: None, .. });
+        if is_absolute && file.tid != tid && matches!(file.state, NameState::Untold) && self.pending.len() < MAX_PENDING
+        {
+            (file.tid, file.state) = (tid, NameState::Unasked);
+            self.pending.push(number);
+        }
+    }
+
     fn add(&mut self, tid: i32, origin: FileOrigin) -> FileNumber {
         if self.files.len() >= MAX_KNOWN {
             return FileNumber::OTHERS;
@@ -133,8 +175,8 @@ impl FileNames {
         self.last = self.last.wrapping_add(1).max(FileNumber::UNREAD.0 + 1);
         let number = FileNumber(self.last);
         // What lies below a known directory is on its file system.
-        let is_asked =
-            !matches!(origin, FileOrigin::Path { directory: Some(_), .. }) && self.pending.len() < MAX_PENDING;
+        let is_told = matches!(origin, FileOrigin::Path { directory: Some(_), .. } | FileOrigin::Inode(_));
+        let is_asked = !is_told && self.pending.len() < MAX_PENDING;
         let state = if is_asked { NameState::Unasked } else { NameState::Untold };
         if is_asked {
             self.pending.push(number);
@@ -158,7 +200,7 @@ impl FileNames {
 
     /// Asks about files, and takes the answers up to whose time all records were seen. True while some are pending.
     pub fn tick(&mut self, now: u64) -> bool {
-        let FileNames { reader: Some(reader), early, .. } = self else { return false };
+        let CalledFiles { reader: Some(reader), early, .. } = self else { return false };
         early.extend(reader.answers());
         self.take_until(now);
         self.ask();
@@ -177,7 +219,7 @@ impl FileNames {
     }
 
     fn take_until(&mut self, now: u64) {
-        let FileNames { files, early, asked, .. } = self;
+        let CalledFiles { files, early, asked, .. } = self;
         for told in early.extract_if(.., |told| told.at_ns <= now) {
             *asked = asked.saturating_sub(1);
             for (number, told) in told.files {
@@ -189,7 +231,7 @@ impl FileNames {
     }
 
     fn ask(&mut self) {
-        let FileNames { reader: Some(reader), files, pending, asked, .. } = self else { return };
+        let CalledFiles { reader: Some(reader), files, pending, asked, .. } = self else { return };
         let mut by_thread: FxHashMap<i32, Vec<(FileNumber, AskedFile)>> = FxHashMap::default();
         for number in pending.drain(..) {
             let Some(file) = files.get(&number).filter(|file| matches!(file.state, NameState::Unasked)) else {
@@ -198,6 +240,7 @@ impl FileNames {
             let question = match &file.origin {
                 FileOrigin::Descriptor(fd) => AskedFile::Descriptor(*fd),
                 FileOrigin::Path { path, .. } => AskedFile::Path(path.to_vec()),
+                FileOrigin::Inode(_) => continue,
             };
             by_thread.entry(file.tid).or_default().push((number, question));
         }
@@ -215,11 +258,19 @@ impl FileNames {
         }
     }
 
+    /// A descriptor that was open before the run bypasses the page cache.
+    pub fn is_direct(&self, number: FileNumber) -> bool {
+        self.files.get(&number).is_some_and(|file| match &file.state {
+            NameState::Told(told) => told.flags & libc::O_DIRECT != 0,
+            _ => false,
+        })
+    }
+
     /// What the file is. None: it is asked.
     pub fn kind(&self, number: FileNumber) -> Option<FileKind> {
         let Some(file) = self.files.get(&number) else { return Some(FileKind::Path) };
         match (&file.origin, &file.state) {
-            (FileOrigin::Path { .. }, _) => Some(FileKind::Path),
+            (FileOrigin::Path { .. } | FileOrigin::Inode(_), _) => Some(FileKind::Path),
             (_, NameState::Told(told)) if told.path.starts_with(b"/") => Some(FileKind::Path),
             (_, NameState::Told(_)) => Some(FileKind::NoFile),
             (_, NameState::Untold) => Some(FileKind::Unknown),
@@ -246,7 +297,7 @@ impl FileNames {
     }
 
     fn named_below(&self, number: FileNumber, depth: usize) -> NamedFile {
-        let word = |text: &str| NamedFile { path: Some(Arc::from(text.as_bytes())), file_system: None };
+        let word = |text: &str| NamedFile { path: Some(Arc::from(text.as_bytes())), ..NamedFile::default() };
         match number {
             FileNumber::OTHERS => return word("<others>"),
             FileNumber::UNREAD => return word("<path unread>"),
@@ -257,11 +308,15 @@ impl FileNames {
         match &file.origin {
             FileOrigin::Descriptor(_) => {
                 let path = told.map(|told| Arc::from(told.path.as_slice()));
-                NamedFile { path, file_system: told.and_then(|told| told.file_system.clone()) }
+                NamedFile { path, file_system: told.and_then(|told| told.file_system.clone()), inode: None }
             }
             FileOrigin::Path { directory: None, path } => {
                 let file_system = told.and_then(|told| told.file_system.clone());
-                NamedFile { path: Some(path.clone()), file_system }
+                NamedFile { path: Some(path.clone()), file_system, inode: None }
+            }
+            FileOrigin::Inode(key) => {
+                let inode = self.inodes.as_ref().map(|inodes| inodes.cell(*key, FileAspect::Path));
+                NamedFile { inode, ..NamedFile::default() }
             }
             FileOrigin::Path { directory: Some(directory), path } => {
                 let above = if depth > 0 { self.named_below(*directory, depth - 1) } else { NamedFile::default() };
@@ -277,7 +332,7 @@ impl FileNames {
             let open: FxHashSet<FileNumber> = open.collect();
             let above = |file: &KnownFile| match file.origin {
                 FileOrigin::Path { directory, .. } => directory,
-                FileOrigin::Descriptor(_) => None,
+                FileOrigin::Descriptor(_) | FileOrigin::Inode(_) => None,
             };
             let used = |(number, file): &(&FileNumber, &KnownFile)| file.is_used || open.contains(number);
             let mut kept: FxHashSet<FileNumber> = FxHashSet::default();
@@ -290,8 +345,36 @@ impl FileNames {
             }
             self.files.retain(|number, _| kept.contains(number));
             self.by_path.retain(|_, number| kept.contains(number));
+            self.by_inode.retain(|_, number| kept.contains(number));
         }
         self.files.values_mut().for_each(|file| file.is_used = false);
+    }
+}
+
+/// File systems whose files have no pages that a read could miss.
+const WITHOUT_CACHE: [&str; 14] = [
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "tracefs",
+    "debugfs",
+    "devtmpfs",
+    "devpts",
+    "securityfs",
+    "configfs",
+    "bpf",
+    "mqueue",
+    "pstore",
+    "efivarfs",
+];
+
+impl NamedFile {
+    /// Whether reads of the file look into the page cache first, as far as its path and file system tell.
+    pub fn has_page_cache(&self) -> bool {
+        let is_on = |kind: &&str| self.file_system.as_ref().is_some_and(|system| system.kind == kind.as_bytes());
+        let starts = |path: &[u8]| ["/proc/", "/sys/", "/dev/"].iter().any(|start| path.starts_with(start.as_bytes()));
+        !WITHOUT_CACHE.iter().any(is_on) && !self.path.as_ref().is_some_and(|path| starts(path))
     }
 }
 
@@ -316,8 +399,8 @@ mod tests {
         Arc::from(text.as_bytes())
     }
 
-    fn text(names: &FileNames, number: FileNumber) -> String {
-        let NamedFile { path, file_system } = names.name(number);
+    fn text(names: &CalledFiles, number: FileNumber) -> String {
+        let NamedFile { path, file_system, .. } = names.name(number);
         let path = path.map_or("-".into(), |path| String::from_utf8_lossy(&path).into_owned());
         let kind = file_system.map_or(String::new(), |system| String::from_utf8_lossy(&system.kind).into_owned());
         format!("{path} {kind}")
@@ -332,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_by_descriptor_or_path() {
-        let mut names = FileNames::start(&process().host()).unwrap();
+        let mut names = CalledFiles::start(&process().host()).unwrap();
         let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, fd));
         let absolute = names.by_path(5, None, &path("/etc/x"));
         let below = names.by_path(5, Some(directory), &path("./a//b"));
@@ -349,7 +432,7 @@ mod tests {
     /// The answer may be about a file that has the descriptor since.
     #[test]
     fn a_descriptor_that_is_closed_has_no_name() {
-        let mut names = FileNames::start(&process().host()).unwrap();
+        let mut names = CalledFiles::start(&process().host()).unwrap();
         let number = names.by_descriptor(5, 3);
         assert!(names.tick(0));
         names.closed(number);
@@ -359,7 +442,7 @@ mod tests {
 
     #[test]
     fn files_are_bounded() {
-        let mut names = FileNames::default();
+        let mut names = CalledFiles::default();
         let directory = names.by_path(5, None, &path("/d"));
         let kept = names.by_path(5, Some(directory), &path("kept"));
         names.end_interval(std::iter::empty());

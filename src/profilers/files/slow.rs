@@ -9,9 +9,9 @@ use crate::cli::LatencyArgs;
 use crate::perf::{Evlist, Sample};
 use crate::profiler::{Context, Setup};
 use crate::profilers::files::FileCall;
-use crate::profilers::files::names::{FileKind, FileNames, FileNumber, NamedFile};
+use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber, NamedFile};
 use crate::profilers::files::operations::FileOperation;
-use crate::profilers::files::table::{SLOW, SlowCall, failure};
+use crate::profilers::files::table::{SLOW, SlowFileCall, failure};
 use crate::relation::OpenStart;
 use crate::report::Subject;
 use crate::symbol::StackId;
@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 10_000;
 
 /// What is needed for lines.
 #[derive(Debug)]
-pub struct SlowCalls {
+pub struct SlowFileCalls {
     pub sched: SchedEvents,
     pub clocks: CallClocks,
     lengths: LatencyArgs,
@@ -34,11 +34,11 @@ pub struct SlowCalls {
 struct WaitingLine {
     file: FileNumber,
     subject: Subject,
-    slow: SlowCall,
+    slow: SlowFileCall,
     stack: Option<StackId>,
 }
 
-impl SlowCalls {
+impl SlowFileCalls {
     /// None: no lines are wanted.
     ///
     /// # Errors
@@ -48,12 +48,12 @@ impl SlowCalls {
         stacks: bool,
         evlist: &mut Evlist,
         setup: &Setup<'_>,
-    ) -> Result<Option<SlowCalls>> {
+    ) -> Result<Option<SlowFileCalls>> {
         if !lengths.shows_any() {
             return Ok(None);
         }
         let (sched, clocks) = (SchedEvents::open(stacks, evlist, setup)?, CallClocks::default());
-        Ok(Some(SlowCalls { sched, clocks, lengths, stacks, waiting: Vec::new() }))
+        Ok(Some(SlowFileCalls { sched, clocks, lengths, stacks, waiting: Vec::new() }))
     }
 
     /// A call has ended, with its return value and the position in its file at which it began.
@@ -63,7 +63,7 @@ impl SlowCalls {
         call: &FileCall,
         (ret, offset): (i64, Option<u64>),
         sample: &Sample<'_>,
-        names: &FileNames,
+        names: &CalledFiles,
         ctx: &mut Context,
     ) {
         let ns = sample.time.saturating_sub(start.since);
@@ -71,7 +71,7 @@ impl SlowCalls {
         let Some(operation) = call.used.operation.filter(|_| self.lengths.shows(ns)) else { return };
         let parts = ended.map_or(TimeParts { unseen: ns, ..TimeParts::default() }, |(_, parts)| parts);
         let (bytes, errno) = (call.bytes(ret), failure(ret));
-        let slow = SlowCall { offset, bytes, errno, parts, ..self.slow_call(start, operation, ns) };
+        let slow = SlowFileCall { offset, bytes, errno, parts, ..self.slow_call(start, operation, ns) };
         self.add(start, slow, sample.time, sample.cpu);
         if self.waiting.len() >= MAX_WAITING {
             self.show_named(names, true, ctx);
@@ -79,7 +79,7 @@ impl SlowCalls {
     }
 
     /// Lines for calls that go on.
-    pub fn show_open(&mut self, due: &[(CallingThread, OpenStart<FileCall>)], now: u64, names: &FileNames) {
+    pub fn show_open(&mut self, due: &[(CallingThread, OpenStart<FileCall>)], now: u64, names: &CalledFiles) {
         for (CallingThread(tid), start) in due {
             let own = start.open.own;
             let Some(operation) = own.used.operation else { continue };
@@ -89,13 +89,13 @@ impl SlowCalls {
             let ns = now.saturating_sub(start.since);
             let parts = self.clocks.get_mut(*tid, now).map(|clock| clock.so_far(now));
             let parts = parts.unwrap_or(TimeParts { unseen: ns, ..TimeParts::default() });
-            let slow = SlowCall { parts, goes_on: true, ..self.slow_call(start, operation, ns) };
+            let slow = SlowFileCall { parts, goes_on: true, ..self.slow_call(start, operation, ns) };
             self.add(start, slow, now, start.open.cpu);
         }
     }
 
-    fn slow_call(&self, start: &OpenStart<FileCall>, operation: FileOperation, ns: u64) -> SlowCall {
-        SlowCall {
+    fn slow_call(&self, start: &OpenStart<FileCall>, operation: FileOperation, ns: u64) -> SlowFileCall {
+        SlowFileCall {
             ns,
             call: start.open.own.call,
             operation,
@@ -108,7 +108,7 @@ impl SlowCalls {
         }
     }
 
-    fn add(&mut self, start: &OpenStart<FileCall>, slow: SlowCall, time: u64, cpu: u32) {
+    fn add(&mut self, start: &OpenStart<FileCall>, slow: SlowFileCall, time: u64, cpu: u32) {
         let OpenStart { open, .. } = start;
         let subject = Subject { time, cpu, pid: open.pid, tid: open.tid, comm: open.comm };
         let stack = slow.parts.wait_stack.or(open.stack).filter(|_| self.stacks);
@@ -116,12 +116,12 @@ impl SlowCalls {
     }
 
     /// Hands over the lines whose files are known, or all.
-    pub fn show_named(&mut self, names: &FileNames, all: bool, ctx: &mut Context) {
+    pub fn show_named(&mut self, names: &CalledFiles, all: bool, ctx: &mut Context) {
         for line in self.waiting.extract_if(.., |line| all || !names.is_asked(line.file)) {
             if names.kind(line.file) == Some(FileKind::NoFile) {
                 continue;
             }
-            let slow = SlowCall { file: names.name(line.file), ..line.slow };
+            let slow = SlowFileCall { file: names.name(line.file), ..line.slow };
             ctx.emit(&SLOW, line.subject, &slow, line.stack);
         }
     }

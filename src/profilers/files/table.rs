@@ -24,6 +24,35 @@ pub struct FileSum {
     pub written_bytes: u64,
     pub errors: u64,
     pub longest_ns: Option<u64>,
+    pub cache: CacheSum,
+}
+
+/// What the page cache did for the calls of a row, and for its mappings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheSum {
+    /// Reads that it served, and reads that missed.
+    pub hits: u64,
+    pub misses: u64,
+    pub pages_read: u64,
+    pub faults: u64,
+    /// Waits of writers until fewer pages were dirty.
+    pub held_back: u64,
+    pub held_back_ns: Option<u64>,
+    /// Waits for pages that were being written back.
+    pub writeback_waits: u64,
+}
+
+impl CacheSum {
+    fn add(&mut self, other: &CacheSum) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.pages_read += other.pages_read;
+        self.faults += other.faults;
+        self.held_back += other.held_back;
+        self.held_back_ns =
+            self.held_back_ns.map_or(other.held_back_ns, |ns| Some(ns + other.held_back_ns.unwrap_or(0)));
+        self.writeback_waits += other.writeback_waits;
+    }
 }
 
 impl FileSum {
@@ -36,6 +65,7 @@ impl FileSum {
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
         self.errors += other.errors;
+        self.cache.add(&other.cache);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
@@ -61,12 +91,19 @@ pub struct FileRow {
 
 impl FileRow {
     fn file(&self) -> Value {
-        let Some(file) = &self.file else { return Value::None };
-        file.path.as_ref().map_or(Value::Word("<unknown>"), |path| Value::Path(path.clone()))
+        self.file.as_ref().map_or(Value::None, path_of)
     }
 
     fn file_system(&self) -> Value {
         self.file.as_ref().and_then(|file| file.file_system.as_ref()).map_or(Value::None, file_system)
+    }
+}
+
+fn path_of(file: &NamedFile) -> Value {
+    match (&file.path, &file.inode) {
+        (Some(path), _) => Value::Path(path.clone()),
+        (None, Some(inode)) => Value::cell(inode.clone()),
+        (None, None) => Value::Word("<unknown>"),
     }
 }
 
@@ -96,13 +133,26 @@ const BY_OPERATION: [Column<FileRow>; 2 * OPERATIONS] = of_operations!(
     "metadata", "metadata_ns", 6;
 );
 
-const COLUMNS: [Column<FileRow>; 27] = [
+const COLUMNS: [Column<FileRow>; 35] = [
     Column::<FileRow>::derived("total_ns", "total us", |row, _| Value::Us(row.sum.total_ns())).us().additive(),
     Column::<FileRow>::greatest("max_ns", "max us", |row| &mut row.sum.longest_ns).us(),
     Column::<FileRow>::derived("calls", "calls", |row, _| Value::Unsigned(row.sum.calls.iter().sum())).additive(),
     Column::<FileRow>::counter("read_bytes", "read bytes", |row| &mut row.sum.read_bytes).in_unit(Unit::Bytes),
     Column::<FileRow>::counter("written_bytes", "written bytes", |row| &mut row.sum.written_bytes).in_unit(Unit::Bytes),
+    Column::<FileRow>::derived("cache_hit_pct", "hit %", |row, _| {
+        Value::share(row.sum.cache.hits, row.sum.cache.hits + row.sum.cache.misses)
+    })
+    .if_any(),
+    Column::<FileRow>::counter("pages_read", "pages read", |row| &mut row.sum.cache.pages_read).if_any(),
+    Column::<FileRow>::counter("faults", "faults", |row| &mut row.sum.cache.faults).if_any(),
+    Column::<FileRow>::known_counter("held_back_ns", "held back us", |row| &mut row.sum.cache.held_back_ns)
+        .us()
+        .if_any(),
     Column::<FileRow>::counter("errors", "errors", |row| &mut row.sum.errors).if_any(),
+    Column::<FileRow>::counter("cache_hits", "", |row| &mut row.sum.cache.hits).json_only(),
+    Column::<FileRow>::counter("cache_misses", "", |row| &mut row.sum.cache.misses).json_only(),
+    Column::<FileRow>::counter("held_back", "", |row| &mut row.sum.cache.held_back).json_only(),
+    Column::<FileRow>::counter("writeback_waits", "", |row| &mut row.sum.cache.writeback_waits).json_only(),
     Column::derived("mostly", "mostly", |row, _| row.sum.mostly()),
     BY_OPERATION[0],
     BY_OPERATION[1],
@@ -138,12 +188,23 @@ const COLUMNS: [Column<FileRow>; 27] = [
     Column::<FileRow>::label("file", "file", FileRow::file).if_any(),
 ];
 
-const MEANINGS: [Meaning; 14] = [
+const MEANINGS: [Meaning; 22] = [
     ("total_ns", "the time of calls: those that go on at once count each"),
     ("max_ns", "the longest call"),
     ("calls", "calls about the file that have ended"),
     ("read_bytes", "bytes that calls read"),
     ("written_bytes", "bytes that calls wrote"),
+    (
+        "cache_hit_pct",
+        "the share of reads that the page cache served, of those that use it; blank where no event of this kernel tells",
+    ),
+    ("cache_hits", "reads that found all of their pages in the page cache"),
+    ("cache_misses", "reads that had to read pages from the file system"),
+    ("pages_read", "pages that were read into the page cache for reads and faults, readahead included, with `--cache`"),
+    ("faults", "faults of mappings of the file that the pages mapped around did not spare, with `--cache`"),
+    ("held_back_ns", "how long writers had to sleep until fewer pages were dirty"),
+    ("held_back", "how often they had to"),
+    ("writeback_waits", "waits for pages that were being written back"),
     ("errors", "calls that failed"),
     ("mostly", "the operation that took longest in all"),
     ("reads", "calls that read; `read_ns`: their time, and so on"),
@@ -237,7 +298,7 @@ pub static CALLS: Schema<OperationRow> =
 
 /// A call that `--than` or `--lower` selects.
 #[derive(Clone, Debug)]
-pub struct SlowCall {
+pub struct SlowFileCall {
     pub ns: u64,
     pub call: CallNumber,
     pub operation: FileOperation,
@@ -250,14 +311,12 @@ pub struct SlowCall {
     pub goes_on: bool,
 }
 
-pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
+pub static SLOW: OccurrenceSchema<SlowFileCall> = OccurrenceSchema::<SlowFileCall>::new(
     &[
         Detail::new("duration_ns", |slow| Value::Ns(slow.ns)),
         Detail::new("operation", |slow| slow.operation.value()),
         Detail::new("call", |slow| slow.call.value()),
-        Detail::new("file", |slow| {
-            slow.file.path.as_ref().map_or(Value::Word("<unknown>"), |path| Value::Path(path.clone()))
-        }),
+        Detail::new("file", |slow| path_of(&slow.file)),
         Detail::new("file_system", |slow| slow.file.file_system.as_ref().map_or(Value::None, file_system)),
         Detail::new("offset", |slow| slow.offset.map_or(Value::None, Value::Unsigned)),
         Detail::new("bytes", |slow| slow.bytes.map_or(Value::None, Value::Unsigned)),
@@ -322,5 +381,5 @@ pub fn directory_of(file: NamedFile) -> NamedFile {
 pub fn file_system_of(file: NamedFile) -> NamedFile {
     let NamedFile { file_system, .. } = file;
     let path = file_system.as_ref().map(|system| system.kind.as_slice().into());
-    NamedFile { path, file_system }
+    NamedFile { path, file_system, inode: None }
 }
