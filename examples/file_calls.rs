@@ -1,6 +1,7 @@
 //! Calls about files whose numbers, bytes and page cache are known.
 //!
-//! `file_calls DIR KIND` prints `pid=N`, waits for a line on stdin, works, and prints what it has done as `key=N ...`.
+//! `file_calls DIR KIND` prints `pid=N`, waits for a line on stdin, works, prints what it has done as `key=N ...`, and
+//! waits for another line, or the end of stdin.
 //! KIND is one of
 //! - `cache`: writes `DIR/data` in 256 writes of 16 KiB, then fsync; drops its pages; reads it cold in 64 reads of 64 KiB
 //!   without readahead, warm in 256 reads of 16 KiB, and, without the cache, in 8 reads of 64 KiB by O_DIRECT. The time
@@ -43,13 +44,15 @@ fn main() {
     println!("pid={}", process::id());
     io::stdout().flush().expect("flush");
     io::stdin().read_line(&mut String::new()).expect("a line");
-    match (kind.as_str(), open) {
+    match (kind.as_str(), &open) {
         ("cache", _) => cache(&dir.join("data")),
-        ("map", Some(file)) => map(&file),
-        ("names", Some(file)) => names(dir, &file),
+        ("map", Some(file)) => map(file),
+        ("names", Some(file)) => names(dir, file),
         ("lab", _) => lab(dir),
         _ => usage(),
     }
+    // What descriptors are open on is asked of living processes.
+    io::stdin().read_line(&mut String::new()).expect("a line, or the end");
 }
 
 fn usage() -> ! {

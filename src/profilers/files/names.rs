@@ -372,9 +372,11 @@ const WITHOUT_CACHE: [&str; 14] = [
 impl NamedFile {
     /// Whether reads of the file look into the page cache first, as far as its path and file system tell.
     pub fn has_page_cache(&self) -> bool {
-        let is_on = |kind: &&str| self.file_system.as_ref().is_some_and(|system| system.kind == kind.as_bytes());
-        let starts = |path: &[u8]| ["/proc/", "/sys/", "/dev/"].iter().any(|start| path.starts_with(start.as_bytes()));
-        !WITHOUT_CACHE.iter().any(is_on) && !self.path.as_ref().is_some_and(|path| starts(path))
+        let path = self.path.as_deref().unwrap_or_default();
+        match &self.file_system {
+            Some(FileSystem { kind, .. }) => !WITHOUT_CACHE.iter().any(|name| name.as_bytes() == kind),
+            None => !["/proc/", "/sys/", "/dev/"].iter().any(|start| path.starts_with(start.as_bytes())),
+        }
     }
 }
 
