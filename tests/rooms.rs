@@ -64,8 +64,8 @@ const ROOMS: [(&str, &[&str]); 31] = [
     (
         "profilers",
         &[
-            "calls", "cli", "digits", "escape", "event", "expr", "host", "json", "perf", "profiler", "relation",
-            "report", "sched", "stats", "symbol", "sys", "task", "tep",
+            "calls", "cli", "digits", "escape", "event", "expr", "file", "host", "json", "perf", "profiler",
+            "relation", "report", "sched", "stats", "symbol", "sys", "task", "tep",
         ],
     ),
     (

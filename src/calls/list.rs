@@ -1,7 +1,12 @@
 //! System calls that the user or a profiler names, and their kernel filters.
 
+use std::collections::BTreeSet;
+
 use crate::cli::values;
 use crate::tep::syscalls::{self, SyscallEnd};
+
+/// No architecture has as many calls.
+const MAX_CALLS: u32 = 1024;
 
 /// System calls by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +32,15 @@ impl CallList {
 
     /// A kernel filter for one of the two raw events.
     pub fn filter(&self, end: SyscallEnd) -> String {
-        let mut tests: Vec<String> = self.0.iter().map(|number| format!("id == {number}")).collect();
+        let numbers = self.0.iter().copied().collect();
+        let known: BTreeSet<u32> = (0..MAX_CALLS).filter(|number| syscalls::name((*number).into()).is_some()).collect();
+        let mut filter = syscalls::numbers_filter("id", &numbers, &known).unwrap_or_else(|| "id >= 0".to_owned());
         // At the exit from rt_sigreturn the number is gone: it is then taken from the context to which the task
         // returns.
         if end == SyscallEnd::Exit && syscalls::number("rt_sigreturn").is_some_and(|number| self.0.contains(&number)) {
-            tests.push("id == -1".to_owned());
+            filter += " || id == -1";
         }
-        tests.join(" || ")
+        filter
     }
 
     pub fn contains(&self, number: i32) -> bool {

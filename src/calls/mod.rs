@@ -14,3 +14,9 @@ pub mod list;
 pub mod paths;
 pub mod sched;
 pub mod where_time;
+
+pub use call::{CallInFlight, CallingThread, EndedCall};
+pub use events::{CallEvents, WantedCalls};
+pub use kinds::{CallKind, CallKinds, CallNumber};
+pub use list::CallList;
+pub use paths::{CallPaths, PathOfCall, calls_with_strings};

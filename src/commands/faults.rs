@@ -180,16 +180,26 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
 }
 
 /// Names of other tools, each with the nearest perf-prof command line.
-const TOOLS: [(&str, &str); 24] = [
+const TOOLS: [(&str, &str); 36] = [
     ("biolatency", "blktrace -i 1000"),
     ("biosnoop", "blktrace --than 1ns"),
     ("biotop", "blktrace -i 1000"),
+    ("btrfsslower", "files --than 10ms"),
+    ("cachestat", "files --cache -i 1000"),
+    ("cachetop", "files --cache -i 1000"),
     ("cpudist", "oncpu"),
+    ("dirtop", "files --by directory -i 1000"),
     ("execsnoop", "trace -e sched:sched_process_exec"),
     ("exitsnoop", "trace -e sched:sched_process_exit"),
+    ("ext4dist", "files -i 1000"),
+    ("ext4slower", "files --than 10ms"),
+    ("fileslower", "files --than 10ms"),
+    ("fsdist", "files -i 1000"),
+    ("fsslower", "files --than 10ms"),
     ("iostat", "blktrace -i 1000"),
     ("killsnoop", "signal"),
     ("memleak", "kmemleak slab -g"),
+    ("nfsslower", "files --than 10ms"),
     ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),
     ("offwaketime", "task-state -S -D -g --than 10"),
     ("opensnoop", "trace -e syscalls:sys_enter_openat"),
@@ -198,13 +208,15 @@ const TOOLS: [(&str, &str); 24] = [
     ("runqslower", "rundelay --than 10ms"),
     ("sched", "task-state --perins"),
     ("stat", "profile"),
+    ("statsnoop", "trace -e syscalls:sys_enter_newfstatat"),
     ("strace", "trace -e syscalls:sys_enter_openat"),
-    ("syscount", "syscalls"),
     ("syncsnoop", "trace -e syscalls:sys_enter_fsync"),
+    ("syscount", "syscalls"),
     ("timehist", "task-state --perins"),
     ("top", "profile -i 1000"),
     ("tracepoint", "list"),
     ("wakeuptime", "task-state -S -g --than 10"),
+    ("xfsslower", "files --than 10ms"),
 ];
 
 fn nearest_to_tool(tool: &str) -> Option<&'static str> {

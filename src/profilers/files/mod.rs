@@ -1,11 +1,12 @@
 //! `files`: which files are slow, who uses them, and whether the time goes to the disk.
 //!
 //! Events: `raw_syscalls:sys_enter` and `raw_syscalls:sys_exit`, period 1, on the tasks of the run, with the kernel's filter
-//! for calls about files: one pair of events costs a call of another kind a comparison or two, while the events of the
-//! single calls are 90 pairs on each CPU. Cost: two records per call, and a copy of each path by a BPF program.
+//! for calls about files. The events of the single calls would cost others less, but they are 90 pairs on each CPU. Of
+//! the page cache, those that fire where a read misses or a writer waits. Cost: two records per call, of 128 and 88
+//! bytes, and a copy of each path by a BPF program.
 //!
 //! `operations` knows the calls, `descriptors` follows which file each descriptor is open on, `names` finds their paths
-//! and file systems, `slow` the lines, `table` has the tables.
+//! and file systems; `cache` has the events of the page cache, `slow` the lines, `table` the tables.
 
 mod cache;
 mod descriptors;
@@ -17,11 +18,9 @@ mod table;
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::calls::call::{CallingThread, EndedCall};
-use crate::calls::events::{CallEvents, WantedCalls};
-use crate::calls::kinds::CallNumber;
-use crate::calls::list::CallList;
-use crate::calls::paths::{CallPaths, PathOfCall, calls_with_strings};
+use crate::calls::{
+    CallEvents, CallNumber, CallPaths, CallingThread, EndedCall, PathOfCall, WantedCalls, calls_with_strings,
+};
 use crate::cli::{CommonArgs, LatencyArgs, values};
 use crate::file::InodeKey;
 use crate::perf::{EventId, Evlist, Record, Sample};
@@ -32,7 +31,7 @@ use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber};
 use crate::profilers::files::operations::{DescriptorEffect, FileArgument, FileCallUse, FileCalls, FileOperation};
 use crate::profilers::files::slow::SlowFileCalls;
 use crate::profilers::files::table::{
-    CALLS, FILES, FileRow, FileSum, OperationRow, PROCESSES, SLOW, directory_of, failure, file_system_of,
+    CALLS, FILES, FileOrder, FileRow, FileSum, OperationRow, PROCESSES, SLOW, directory_of, failure, file_system_of,
 };
 use crate::relation::{
     Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey,
@@ -52,6 +51,8 @@ Examples:
     perf-prof files -i 1000
   Slow calls, each with its file and where the time went:
     perf-prof files --than 10ms
+  Which files fail to open, and for whom:
+    perf-prof files --sort errors -i 1000
   What one service does to its files, by directory:
     perf-prof files -p postgres --by directory --for 10
   Whether calls hang on a file server:
@@ -70,6 +71,9 @@ pub struct FilesArgs {
     /// What has a row in the table of files
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = FileGrouping::File)]
     by: FileGrouping,
+    /// Which rows come first: those with most of this
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = FileOrder::Time)]
+    sort: FileOrder,
     /// So many rows of each table at most in text
     #[arg(long, value_name = "ROWS", value_parser = values::count, default_value = "20")]
     top: u64,
@@ -203,7 +207,6 @@ const MAX_USERS: usize = 20_000;
 struct Files {
     args: FilesArgs,
     calls: FileCalls,
-    list: CallList,
     events: Option<CallEvents>,
     paths: Option<CallPaths>,
     relation: Relation<FileCallPairs>,
@@ -212,8 +215,6 @@ struct Files {
     users: KeyedSums<FileUser, FileSum>,
     slow: Option<SlowFileCalls>,
     cache: CacheEvents,
-    /// Those that ask about files.
-    own_threads: Vec<i32>,
     misses_cpus: bool,
 }
 
@@ -224,23 +225,8 @@ impl Files {
             Relation::new(FileCallPairs, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
         let (calls, users) = (FileCalls::known(), KeyedSums::new(MAX_USERS));
         let (events, paths, slow, cache, misses_cpus) = Default::default();
-        let (descriptors, names, own_threads, list) =
-            (Default::default(), Default::default(), Vec::new(), calls.list());
-        Files {
-            args,
-            calls,
-            list,
-            events,
-            paths,
-            relation,
-            descriptors,
-            names,
-            users,
-            slow,
-            cache,
-            own_threads,
-            misses_cpus,
-        }
+        let (descriptors, names) = Default::default();
+        Files { args, calls, events, paths, relation, descriptors, names, users, slow, cache, misses_cpus }
     }
 
     fn entered(&mut self, id: i64, args: [u64; 6], sample: &Sample<'_>, ctx: &mut Context) -> Use {
@@ -522,13 +508,14 @@ impl Files {
             row.users.merge(&users);
             processes.entry(user.task).or_default().add(&sum);
         }
+        let order = self.args.sort;
         let name = |number| match (self.args.by, self.names.name(number)) {
             (FileGrouping::File, file) => file,
             (FileGrouping::Directory, file) => directory_of(file),
             (FileGrouping::FileSystem, file) => file_system_of(file),
         };
-        let files = files.into_iter().map(|(number, row)| FileRow { file: Some(name(number)), ..row }).collect();
-        let process = |(task, sum)| FileRow { task, sum, ..FileRow::default() };
+        let files = files.into_iter().map(|(number, row)| FileRow { order, file: Some(name(number)), ..row }).collect();
+        let process = |(task, sum)| FileRow { order, task, sum, ..FileRow::default() };
         [files, processes.into_iter().map(process).collect()]
     }
 
@@ -563,13 +550,12 @@ impl Profiler for Files {
         let events = CallEvents::open(wanted, evlist, setup)?;
         self.slow = SlowFileCalls::open(self.args.lengths, self.args.common.stacks(), evlist, setup)?;
         if let Some((enter, _)) = &events.enter {
-            let calls = calls_with_strings(Some(&self.list), true, setup)?;
+            let calls = calls_with_strings(Some(&self.calls.list()), true, setup)?;
             self.paths = CallPaths::ask(*enter, &calls, evlist, setup)?;
         }
         self.events = Some(events);
         self.cache = CacheEvents::open(self.args.cache, evlist, setup)?;
         self.names = CalledFiles::start(setup.host)?;
-        self.own_threads = self.names.threads();
         self.misses_cpus = setup.scope.cpus().is_some();
         if self.misses_cpus {
             setup.degrade_pairs();
@@ -581,8 +567,9 @@ impl Profiler for Files {
         if let Some(slow) = &self.slow {
             slow.sched.filter(evlist, setup)?;
         }
-        let scope = setup.scope.clone().without(&self.own_threads);
-        self.events.as_ref().map_or(Ok(()), |events| events.filter(Some(&self.list), &scope, evlist, setup))
+        let scope = setup.scope.clone().without(self.names.threads());
+        let list = self.calls.list();
+        self.events.as_ref().map_or(Ok(()), |events| events.filter(Some(&list), &scope, evlist, setup))
     }
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
@@ -599,7 +586,7 @@ impl Profiler for Files {
             return Ok(self.exited(EndedCall::of(id, sample.is_compat(), ret), sample, ctx));
         }
         if let Some((step, inode)) = self.cache.read(event, sample)? {
-            let is_own = ctx.scope.is_own(sample.tid) || self.own_threads.contains(&sample.tid);
+            let is_own = ctx.scope.is_own(sample.tid) || self.names.asks(sample.tid);
             return Ok(if is_own { Use::Ignored } else { self.cached(step, inode, sample, ctx) });
         }
         let is_path = self.paths.as_mut().is_some_and(|paths| paths.take(event, sample));

@@ -94,6 +94,7 @@ pub struct CalledFiles {
     by_path: FxHashMap<(Option<FileNumber>, Arc<[u8]>), FileNumber>,
     by_inode: FxHashMap<InodeKey, FileNumber>,
     inodes: Option<FileNames>,
+    threads: Vec<i32>,
     last: u32,
     pending: Vec<FileNumber>,
     /// Questions without an answer.
@@ -108,13 +109,18 @@ impl CalledFiles {
     pub fn start(host: &Host) -> Result<CalledFiles> {
         let last = FileNumber::UNREAD.0;
         let inodes = FileNames::start(host, BlockDevices::read(Path::new("/sys/dev/block")))?;
-        let reader = Some(FileReader::start(host.clone())?);
-        Ok(CalledFiles { reader, inodes: Some(inodes), last, ..CalledFiles::default() })
+        let reader = FileReader::start(host.clone())?;
+        let threads = vec![reader.tid(), inodes.tid()];
+        Ok(CalledFiles { reader: Some(reader), inodes: Some(inodes), threads, last, ..CalledFiles::default() })
     }
 
     /// The tids of the threads that ask.
-    pub fn threads(&self) -> Vec<i32> {
-        self.reader.iter().map(FileReader::tid).chain(self.inodes.iter().map(FileNames::tid)).collect()
+    pub fn threads(&self) -> &[i32] {
+        &self.threads
+    }
+
+    pub fn asks(&self, tid: i32) -> bool {
+        self.threads.contains(&tid)
     }
 
     /// The file of an inode, of which an event at `time` tells.

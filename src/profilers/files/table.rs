@@ -80,9 +80,20 @@ impl FileSum {
     }
 }
 
+/// What the rows with the greatest numbers of come first: the values of `--sort`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum FileOrder {
+    #[default]
+    Time,
+    Bytes,
+    Calls,
+    Errors,
+}
+
 /// A row about a file, or about a process.
 #[derive(Clone, Debug, Default)]
 pub struct FileRow {
+    pub order: FileOrder,
     pub file: Option<NamedFile>,
     pub task: TaskKey,
     pub sum: FileSum,
@@ -90,6 +101,15 @@ pub struct FileRow {
 }
 
 impl FileRow {
+    fn weight(&self) -> u64 {
+        match self.order {
+            FileOrder::Time => self.sum.total_ns(),
+            FileOrder::Bytes => self.sum.read_bytes + self.sum.written_bytes,
+            FileOrder::Calls => self.sum.calls.iter().sum(),
+            FileOrder::Errors => self.sum.errors,
+        }
+    }
+
     fn file(&self) -> Value {
         self.file.as_ref().map_or(Value::None, path_of)
     }
@@ -219,16 +239,16 @@ const MEANINGS: [Meaning; 22] = [
     ("file_system", "the file system there, and the device or server it is mounted from"),
 ];
 
-fn longest_first(one: &FileRow, other: &FileRow) -> std::cmp::Ordering {
+fn heaviest_first(one: &FileRow, other: &FileRow) -> std::cmp::Ordering {
     let path = |row: &FileRow| row.file.as_ref().and_then(|file| file.path.clone());
-    let rank = |row: &FileRow| (Reverse(row.sum.total_ns()), row.task, path(row));
+    let rank = |row: &FileRow| (Reverse((row.weight(), row.sum.total_ns())), row.task, path(row));
     rank(one).cmp(&rank(other))
 }
 
 pub static FILES: Schema<FileRow> =
-    Schema::<FileRow>::new("files", &COLUMNS).titled("files").explained(&MEANINGS).ordered(longest_first);
+    Schema::<FileRow>::new("files", &COLUMNS).titled("files").explained(&MEANINGS).ordered(heaviest_first);
 pub static PROCESSES: Schema<FileRow> =
-    Schema::<FileRow>::new("processes", &COLUMNS).titled("processes").explained(&MEANINGS).ordered(longest_first);
+    Schema::<FileRow>::new("processes", &COLUMNS).titled("processes").explained(&MEANINGS).ordered(heaviest_first);
 
 /// The calls of one operation.
 #[derive(Clone, Debug)]

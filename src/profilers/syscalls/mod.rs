@@ -22,10 +22,9 @@ use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::before::{EarlierCalls, NewlyFound};
-use crate::calls::call::{CallInFlight, CallingThread, EndedCall};
-use crate::calls::events::{CallEvents, WantedCalls};
-use crate::calls::kinds::{CallKind, CallKinds, CallNumber};
-use crate::calls::paths;
+use crate::calls::{
+    CallEvents, CallInFlight, CallKind, CallKinds, CallNumber, CallingThread, EndedCall, WantedCalls, paths,
+};
 use crate::cli::CommonArgs;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
