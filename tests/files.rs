@@ -3,6 +3,7 @@
 #[macro_use]
 mod common;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -110,6 +111,10 @@ fn files_have_their_names() {
         );
         let others = done.json().into_iter().filter(|row| row["file"].as_str().is_some_and(|file| file.contains(':')));
         assert_eq!(others.count(), 0, "no pipe is a file: {done:#?}");
+        let (_, done) = watch(dir.path(), "names", &["--sort", "errors"]);
+        nothing_lost(&done)?;
+        let first = done.json().into_iter().find(|row| row["table"] == "files" && row["type"] == "row").expect("a row");
+        assert!(of(&missing)(&first) && number(&first, "errors") == 37, "the opens that fail: {first}");
         let (_, done) = watch(dir.path(), "names", &["--by", "directory"]);
         nothing_lost(&done)?;
         assert_eq!(done.sum("metadata", of(dir.path())), 20, "{done:#?}");
@@ -133,6 +138,8 @@ fn an_intermittent_write_is_found() {
         assert_eq!(small, load_number(&said, "reads"), "{done:#?}");
         let first = done.json().into_iter().find(|row| row["table"] == "files" && row["type"] == "row");
         assert_eq!(first.expect("a row")["file"].as_str(), burst.to_str(), "it took longest: {done:#?}");
+        let by = done.json().into_iter().find(of(&burst)).expect("a row")["by"].to_string();
+        assert!(by.contains("burst of file_calls"), "the thread: {by}");
         let lines = done.of_type("event");
         let of_write: Vec<&Value> = lines.iter().filter(|line| line["call"] == "write").collect();
         let offsets: Vec<u64> = of_write.iter().map(|line| number(line, "offset")).collect();
@@ -178,6 +185,42 @@ fn file_systems_are_told() {
         let [row] = &rows[..] else { panic!("one row of {path:?}: {done:#?}") };
         assert_eq!((row["file_system"].as_str(), number(row, "writes")), (Some(want), 3), "{row}");
     }
+}
+
+/// Calls that go on are listed with their files, also those since before the run.
+#[test]
+fn calls_that_hang_are_listed() {
+    need_events!();
+    let dir = folder();
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+    // Open for reading, too, so that it does not wait for a reader, nor a reader for it.
+    let _writer = fs::File::options().read(true).write(true).open(&fifo).expect("it is there");
+    let second = dir.path().join("second");
+    nix::unistd::mkfifo(&second, nix::sys::stat::Mode::S_IRWXU).expect("a named pipe");
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready; read line < $1; read line; cat $2", "sh"]).args([&fifo, &second]);
+    let mut load = Load::start(command);
+    assert_eq!(load.says(), "ready");
+    let pid = load.pid();
+    common::until("it waits in a read", || {
+        fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|text| text.starts_with("0 0x0 "))
+    });
+    let prog = start_watching(&["files", "-p", &pid.to_string(), "-i", "300"]);
+    let hangs = |object: &Value, call: &str, path: &Path| {
+        object["table"] == "open" && object["call"] == call && object["file"].as_str() == path.to_str()
+    };
+    let mut prog = prog;
+    let row = prog.object(|object| hangs(object, "read", &fifo));
+    assert_eq!((&row["since"], &row["comm"]), (&"before_start".into(), &"sh".into()), "{row}");
+    assert!(number(&row, "age_ns") > 0, "{row}");
+    fs::write(&fifo, "x\n").expect("it is read");
+    load.tell("go");
+    let row = prog.object(|object| hangs(object, "openat", &second));
+    assert!(row["since"].is_null() && row["comm"] == "cat", "{row}");
+    fs::write(&second, "").expect("it is opened");
+    prog.interrupt().code(0);
+    load.stop();
 }
 
 /// A reader that stands still loses records, and the rows say so.

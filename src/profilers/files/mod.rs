@@ -5,13 +5,16 @@
 //! the page cache, those that fire where a read misses or a writer waits. Cost: two records per call, of 128 and 88
 //! bytes, and a copy of each path by a BPF program.
 //!
-//! `operations` knows the calls, `descriptors` follows which file each descriptor is open on, `names` finds their paths
-//! and file systems; `cache` has the events of the page cache, `slow` the lines, `table` the tables.
+//! `operations` knows the calls, `pairs` declares their pairs; `descriptors` follows which file each descriptor is open
+//! on, `names` finds paths and file systems; `earlier` has calls since before the run, `cache` the events of the page
+//! cache, `slow` the lines, `table` the tables.
 
 mod cache;
 mod descriptors;
+mod earlier;
 mod names;
 mod operations;
+mod pairs;
 mod slow;
 mod table;
 
@@ -19,7 +22,8 @@ use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls::{
-    CallEvents, CallNumber, CallPaths, CallingThread, EndedCall, PathOfCall, WantedCalls, calls_with_strings,
+    CallEvents, CallInFlight, CallNumber, CallPaths, CallingThread, EndedCall, PathOfCall, WantedCalls,
+    calls_with_strings,
 };
 use crate::cli::{CommonArgs, LatencyArgs, values};
 use crate::file::InodeKey;
@@ -27,18 +31,19 @@ use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, TickOutcome, Timestamp, Use};
 use crate::profilers::files::cache::{CacheEvents, CacheStep};
 use crate::profilers::files::descriptors::Descriptors;
+use crate::profilers::files::earlier::EarlierFileCalls;
 use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber};
 use crate::profilers::files::operations::{DescriptorEffect, FileArgument, FileCallUse, FileCalls, FileOperation};
+use crate::profilers::files::pairs::{FileCall, FileCallPairs, FileUser, OperationOf, OperationSums, merge};
 use crate::profilers::files::slow::SlowFileCalls;
 use crate::profilers::files::table::{
-    CALLS, FILES, FileOrder, FileRow, FileSum, OperationRow, PROCESSES, SLOW, directory_of, failure, file_system_of,
+    CALLS, FILES, FileOrder, FileRow, FileSum, OPEN, OpenFileRow, OperationRow, PROCESSES, SLOW, directory_of, failure,
+    file_system_of,
 };
-use crate::relation::{
-    Declaration, EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms, RowKey,
-};
+use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, PairSums, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, TableSchema, TaskNames, TaskOfRow};
 use crate::sched::TaskEvent;
-use crate::stats::{KeyedSums, SumKey, TaskKey};
+use crate::stats::{Began, KeyedSums, TaskKey};
 use crate::symbol::StackId;
 
 /// Which files are slow, who uses them, and whether their time goes to the disk
@@ -91,7 +96,7 @@ enum FileGrouping {
 
 impl ProfilerArgs for FilesArgs {
     const NAME: &'static str = "files";
-    const TABLES: &'static [&'static dyn TableSchema] = &[&FILES, &PROCESSES, &CALLS];
+    const TABLES: &'static [&'static dyn TableSchema] = &[&FILES, &PROCESSES, &CALLS, &OPEN];
     const OCCURRENCES: Option<&'static OccurrenceLayout> = Some(SLOW.layout());
     const WEIGHT: &'static str = "us";
 
@@ -101,101 +106,6 @@ impl ProfilerArgs for FilesArgs {
 
     fn build(self) -> Result<Box<dyn Profiler>> {
         Ok(Box::new(Files::new(self)))
-    }
-}
-
-/// A call in progress.
-#[derive(Clone, Copy, Debug)]
-struct FileCall {
-    call: CallNumber,
-    used: FileCallUse,
-    file: FileNumber,
-    args: [u64; 4],
-    /// It bypasses the page cache.
-    is_direct: bool,
-    /// The page cache lacked a page.
-    misses: bool,
-    /// The last file whose mapping had a fault during the call.
-    faulted: Option<InodeKey>,
-}
-
-/// The row of a call. Without an operation it counts nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct OperationOf {
-    operation: Option<FileOperation>,
-    /// The file of a descriptor that may be no file.
-    untold: Option<FileNumber>,
-}
-
-impl SumKey for OperationOf {
-    fn others(&self) -> OperationOf {
-        OperationOf { untold: None, ..*self }
-    }
-}
-
-impl RowKey for OperationOf {}
-
-/// Sums of an operation besides lengths.
-#[derive(Clone, Copy, Debug, Default)]
-struct OperationSums {
-    bytes: u64,
-    errors: u64,
-}
-
-#[derive(Debug)]
-struct FileCallPairs;
-
-impl Declaration for FileCallPairs {
-    type Key = CallingThread;
-    type Start = FileCall;
-    type End = (EndedCall, Option<FileKind>);
-    type Row = OperationOf;
-    type Sums = OperationSums;
-
-    fn row(&self, _: &CallingThread, start: &OpenStart<FileCall>, end: &PairEnd<Self::End>) -> OperationOf {
-        let FileCall { used, file, .. } = start.open.own;
-        let (_, kind) = end.own;
-        OperationOf { operation: used.operation, untold: (kind != Some(FileKind::Path)).then_some(file) }
-    }
-
-    /// The thread was in the call as the run began: `no_start` of its row counts it.
-    fn may_be_first(&self, _: &CallingThread, _: &Self::End) -> bool {
-        true
-    }
-
-    fn fits(&self, start: &FileCall, end: &Self::End) -> bool {
-        start.call == end.0.call
-    }
-
-    fn add(&self, sums: &mut OperationSums, start: &OpenStart<FileCall>, end: &PairEnd<Self::End>) {
-        let ret = end.own.0.ret;
-        sums.bytes += start.open.own.bytes(ret).unwrap_or(0);
-        sums.errors += u64::from(failure(ret).is_some());
-    }
-}
-
-impl FileCall {
-    /// The bytes that the call has read or written.
-    fn bytes(&self, ret: i64) -> Option<u64> {
-        let moves = matches!(self.used.operation, Some(FileOperation::Read | FileOperation::Write));
-        u64::try_from(ret).ok().filter(|_| moves)
-    }
-
-    fn arg(&self, index: u8) -> u64 {
-        self.args.get(usize::from(index)).copied().unwrap_or(0)
-    }
-}
-
-/// A file as one process uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileUser {
-    file: FileNumber,
-    task: TaskKey,
-}
-
-impl SumKey for FileUser {
-    fn others(&self) -> FileUser {
-        FileUser { file: FileNumber::OTHERS, task: self.task.others() }
     }
 }
 
@@ -215,6 +125,7 @@ struct Files {
     users: KeyedSums<FileUser, FileSum>,
     slow: Option<SlowFileCalls>,
     cache: CacheEvents,
+    earlier: EarlierFileCalls,
     misses_cpus: bool,
 }
 
@@ -225,13 +136,14 @@ impl Files {
             Relation::new(FileCallPairs, RelationTerms { lengths, draws_stacks, ..RelationTerms::default() });
         let (calls, users) = (FileCalls::known(), KeyedSums::new(MAX_USERS));
         let (events, paths, slow, cache, misses_cpus) = Default::default();
-        let (descriptors, names) = Default::default();
-        Files { args, calls, events, paths, relation, descriptors, names, users, slow, cache, misses_cpus }
+        let (descriptors, names, earlier) = Default::default();
+        Files { args, calls, events, paths, relation, descriptors, names, users, slow, cache, earlier, misses_cpus }
     }
 
     fn entered(&mut self, id: i64, args: [u64; 6], sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let call = CallNumber::new(id, sample.is_compat());
         let Some(used) = self.calls.of(call) else { return Use::Ignored };
+        self.earlier.entered(sample.tid);
         let [a, b, c, d, ..] = args;
         let file = self.file_of(used, call, args, sample);
         let (pid, fd) = (sample.pid, a as i32);
@@ -297,6 +209,7 @@ impl Files {
                 self.ended(&start, ended.ret, sample, ctx);
             }
             PairOutcome::NoStart | PairOutcome::Unfit => {
+                self.earlier.forget(sample.tid);
                 self.relation.rows.sum(OperationOf { operation: used.operation, untold: None }).no_start += 1;
             }
             PairOutcome::Doubtful => {}
@@ -310,9 +223,7 @@ impl Files {
         let offset = self.apply(&own, ret, sample);
         let Some(operation) = own.used.operation else { return };
         let ns = sample.time.saturating_sub(*since);
-        let comm = if sample.pid == sample.tid { open.comm } else { ctx.tasks.comm(sample.pid) };
-        let task = TaskKey { pid: sample.pid, tid: 0, comm };
-        let sum = self.users.sum(FileUser { file: own.file, task });
+        let sum = self.users.sum(FileUser::of(own.file, open.comm, sample, ctx));
         sum.calls[operation as usize] += 1;
         sum.spent_ns[operation as usize] += ns;
         let bytes = own.bytes(ret);
@@ -367,8 +278,8 @@ impl Files {
             }
             (None, None) => return Use::Ignored,
         };
-        let comm = ctx.tasks.comm(sample.pid);
-        let sum = &mut users.sum(FileUser { file, task: TaskKey { pid: sample.pid, tid: 0, comm } }).cache;
+        let comm = ctx.tasks.comm(sample.tid);
+        let sum = &mut users.sum(FileUser::of(file, comm, sample, ctx)).cache;
         match step {
             CacheStep::Misses => {}
             CacheStep::Adds(pages) => sum.pages_read += pages,
@@ -423,14 +334,44 @@ impl Files {
         call.used.offset.map(|index| call.arg(index))
     }
 
+    fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
+        let Files { earlier, relation, calls, descriptors, names, .. } = self;
+        if earlier.is_due(now) {
+            relation.forget_doubtful();
+        }
+        let is_open = |tid| relation.since(CallingThread(tid)).is_some();
+        earlier.look(now, (calls, is_open), descriptors, names, ctx);
+    }
+
+    /// The rows of calls in progress.
+    fn open_calls(&self, now: Timestamp) -> Vec<OpenFileRow> {
+        let seen = self.relation.iter().map(|(key, start)| {
+            let (open, FileCall { call, used, file, .. }) = (start.open, start.open.own);
+            (key.0, start.since, open.pid, open.comm, call, used, file, Began::Exactly)
+        });
+        let earlier = self.earlier.iter().filter_map(|(tid, start, file)| {
+            let (open, CallInFlight { call, began }) = (start.open, start.open.own);
+            Some((tid, start.since, open.pid, open.comm, call, self.calls.of(call)?, file, began))
+        });
+        let is_shown =
+            |used: FileCallUse, file| used.operation.is_some() && self.names.kind(file) == Some(FileKind::Path);
+        let rows = seen.chain(earlier).filter(|(.., used, file, _)| is_shown(*used, *file));
+        rows.map(|(tid, since, pid, comm, call, _, file, began)| {
+            let (file, age_ns) = (self.names.name(file), Some(now.saturating_sub(since)));
+            OpenFileRow { call, file, pid, tid, comm, age_ns, began }
+        })
+        .collect()
+    }
+
     fn on_task(&mut self, record: &Record<'_>) {
-        let Files { descriptors, names, relation, slow, paths, .. } = self;
+        let Files { descriptors, names, relation, slow, paths, earlier, .. } = self;
         match record {
             Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid, names),
             Record::Comm { pid, exec: true, .. } => {
                 descriptors.closed_where(*pid, |_, closes_on_exec| closes_on_exec, names);
             }
             Record::Exit(task) => {
+                earlier.forget(task.tid);
                 relation.forget(CallingThread(task.tid));
                 slow.iter_mut().for_each(|slow| slow.clocks.forget(task.tid));
                 paths.iter_mut().for_each(|paths| paths.forget(task.tid));
@@ -501,12 +442,12 @@ impl Files {
             if sum == FileSum::default() {
                 continue; // a page of a mapping was read, and faults are not counted
             }
-            let TaskKey { pid, comm, .. } = user.task;
-            let users = TaskNames::of(TaskOfRow { pid: Some(pid), comm, process: comm }, [sum.total_ns(), 1]);
+            let FileUser { pid, comm, process, .. } = user;
+            let users = TaskNames::of(TaskOfRow { pid: Some(pid), comm, process }, [sum.total_ns(), 1]);
             let row = files.entry(user.file).or_default();
             row.sum.add(&sum);
             row.users.merge(&users);
-            processes.entry(user.task).or_default().add(&sum);
+            processes.entry(TaskKey { pid, tid: 0, comm: process }).or_default().add(&sum);
         }
         let order = self.args.sort;
         let name = |number| match (self.args.by, self.names.name(number)) {
@@ -529,19 +470,12 @@ impl Files {
         report.delta(&FILES, files).judged(verdict).text_rows(top).in_text(in_text);
         report.delta(&PROCESSES, processes).judged(verdict).text_rows(top).in_text(in_text);
         report.delta(&CALLS, calls).judged(verdict).below(unpaired.in_words()).in_text(in_text);
+        let open = self.open_calls(now);
+        let any_open = !open.is_empty();
+        report.snapshot(&OPEN, open).text_rows(top).in_text(in_text && any_open);
         unpaired.report(report);
         self.names.end_interval(self.descriptors.files());
     }
-}
-
-/// Adds the sums of one row to those of another.
-fn merge(sums: &mut PairSums<OperationSums>, more: &PairSums<OperationSums>) {
-    sums.latency.merge(&more.latency);
-    sums.than += more.than;
-    sums.before += more.before;
-    sums.no_start += more.no_start;
-    sums.own.bytes += more.own.bytes;
-    sums.own.errors += more.own.errors;
 }
 
 impl Profiler for Files {
@@ -557,8 +491,9 @@ impl Profiler for Files {
         self.cache = CacheEvents::open(self.args.cache, evlist, setup)?;
         self.names = CalledFiles::start(setup.host)?;
         self.misses_cpus = setup.scope.cpus().is_some();
-        if self.misses_cpus {
-            setup.degrade_pairs();
+        match self.misses_cpus {
+            true => setup.degrade_pairs(),
+            false => self.earlier = EarlierFileCalls::start(&self.calls, setup)?,
         }
         Ok(())
     }
@@ -567,7 +502,9 @@ impl Profiler for Files {
         if let Some(slow) = &self.slow {
             slow.sched.filter(evlist, setup)?;
         }
-        let scope = setup.scope.clone().without(self.names.threads());
+        let looks = self.earlier.thread();
+        let own: Vec<i32> = self.names.threads().iter().copied().chain(looks).collect();
+        let scope = setup.scope.clone().without(&own);
         let list = self.calls.list();
         self.events.as_ref().map_or(Ok(()), |events| events.filter(Some(&list), &scope, evlist, setup))
     }
@@ -598,6 +535,7 @@ impl Profiler for Files {
 
     fn tick(&mut self, now: Timestamp, ctx: &mut Context) -> TickOutcome {
         let is_urgent = self.names.tick(now);
+        self.look_for_earlier(now, ctx);
         let due = self.relation.tick(now, ctx);
         if let Some(slow) = &mut self.slow {
             slow.show_open(&due, now, &self.names);
@@ -608,6 +546,7 @@ impl Profiler for Files {
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {
         match &event {
+            Event::Started { now } => self.look_for_earlier(*now, ctx),
             Event::Task { record, .. } => self.on_task(record),
             Event::TookOver { old, pid, .. } => {
                 self.relation.forget(CallingThread(*old));
@@ -622,6 +561,7 @@ impl Profiler for Files {
                 if !self.events.as_ref().is_some_and(|events| kinds.include(&events.of_calls())) {
                     return;
                 }
+                self.earlier.lost(window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
                 self.descriptors.clear();
             }

@@ -3,14 +3,15 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::calls::cells::{WaitPlace, error, part};
+use crate::calls::cells::{WaitPlace, error, part, since};
 use crate::calls::kinds::CallNumber;
 use crate::calls::where_time::TimeParts;
 use crate::profilers::files::names::NamedFile;
 use crate::profilers::files::operations::{FileOperation, OPERATIONS};
 use crate::report::layout::{SUBJECT, detail, text, when};
 use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskNames, Unit, Value};
-use crate::stats::{Latency, TaskKey};
+use crate::stats::{Began, Latency, TaskKey};
+use crate::task::Comm;
 use crate::task::file_reader::FileSystem;
 use crate::tep::syscalls::errnos;
 
@@ -208,7 +209,7 @@ const COLUMNS: [Column<FileRow>; 35] = [
     Column::<FileRow>::label("file", "file", FileRow::file).if_any(),
 ];
 
-const MEANINGS: [Meaning; 22] = [
+const MEANINGS: [Meaning; 33] = [
     ("total_ns", "the time of calls: those that go on at once count each"),
     ("max_ns", "the longest call"),
     ("calls", "calls about the file that have ended"),
@@ -227,11 +228,22 @@ const MEANINGS: [Meaning; 22] = [
     ("writeback_waits", "waits for pages that were being written back"),
     ("errors", "calls that failed"),
     ("mostly", "the operation that took longest in all"),
-    ("reads", "calls that read; `read_ns`: their time, and so on"),
+    ("reads", "calls that read"),
+    ("read_ns", "their time"),
+    ("writes", "calls that write"),
+    ("write_ns", "their time"),
+    ("syncs", "fsync, fdatasync, syncfs, sync_file_range"),
+    ("sync_ns", "their time"),
+    ("opens", "calls that open"),
+    ("open_ns", "their time"),
+    ("truncates", "truncate, ftruncate, fallocate"),
+    ("truncate_ns", "their time"),
     ("lists", "calls that list a directory"),
+    ("list_ns", "their time"),
     ("metadata", "calls such as stat, access, rename, unlink, chmod"),
-    ("users", "the processes that made the calls, those of the longest time first"),
-    ("by", "the one of the longest time, and the number of others"),
+    ("metadata_ns", "their time"),
+    ("users", "the names of the threads that made the calls, those of the longest time first"),
+    ("by", "that of the longest time with its process, and the number of others"),
     (
         "file",
         "the path as the program gave it, from the root; `<unknown>`: the descriptor was closed before /proc told",
@@ -315,6 +327,46 @@ pub static CALLS: Schema<OperationRow> =
         let rank = |row: &OperationRow| (Reverse(row.latency.distribution.sum()), row.operation, row.is_unknown);
         rank(one).cmp(&rank(other))
     });
+
+/// A call in progress.
+#[derive(Clone, Debug)]
+pub struct OpenFileRow {
+    pub call: CallNumber,
+    pub file: NamedFile,
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Comm,
+    pub age_ns: Option<u64>,
+    /// Unless the beginning is known exactly, the call has lasted at least this long.
+    pub began: Began,
+}
+
+pub static OPEN: Schema<OpenFileRow> = Schema::<OpenFileRow>::new(
+    "open",
+    &[
+        Column::label("call", "call", |row| row.call.value()),
+        Column::<OpenFileRow>::gauge("age_ns", "age", |row| &mut row.age_ns).in_unit(Unit::Age),
+        Column::label("pid", "pid", |row| Value::Signed(row.pid.into())),
+        Column::label("tid", "tid", |row| Value::Signed(row.tid.into())),
+        Column::label("comm", "comm", |row| Value::Comm(row.comm)),
+        Column::<OpenFileRow>::label("since", "", |row| since(row.began)).if_any(),
+        Column::<OpenFileRow>::label("file_system", "on", |row| {
+            row.file.file_system.as_ref().map_or(Value::None, file_system)
+        })
+        .if_any(),
+        Column::label("file", "file", |row| path_of(&row.file)),
+    ],
+)
+.titled("calls that go on")
+.explained(&[
+    ("call", "its name"),
+    ("age_ns", "how long it has lasted when the interval ends"),
+    ("since", "`before_start` or `before_loss`: `age_ns` is a lower bound"),
+    ("file", "its file"),
+    ("file_system", "the file system there, and the device or server it is mounted from"),
+])
+.snapshot()
+.ordered(|one, other| (Reverse(one.age_ns), one.tid).cmp(&(Reverse(other.age_ns), other.tid)));
 
 /// A call that `--than` or `--lower` selects.
 #[derive(Clone, Debug)]

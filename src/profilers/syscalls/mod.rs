@@ -96,18 +96,10 @@ impl Syscalls {
     fn new(args: SyscallsArgs) -> Syscalls {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let terms = RelationTerms { lengths, draws_stacks, start_bytes: OPEN_BYTES, longest_ns: None };
-        Syscalls {
-            relation: Relation::new(CallPairs { by_thread: args.perins }, terms),
-            args,
-            events: None,
-            kinds: CallKinds::default(),
-            earlier: None,
-            paths: None,
-            slow: None,
-            endings: FxHashMap::default(),
-            errors: FailedCalls::default(),
-            unseen: UnseenEnds::default(),
-        }
+        let relation = Relation::new(CallPairs { by_thread: args.perins }, terms);
+        let (events, kinds, earlier, paths, slow) = Default::default();
+        let (endings, errors, unseen) = Default::default();
+        Syscalls { args, events, kinds, relation, earlier, paths, slow, endings, errors, unseen }
     }
 
     fn takes_stacks(&self) -> bool {
