@@ -1,6 +1,7 @@
 //! The machine as the kernel describes it under /proc and /sys: CPUs, disks, settings and processes.
 
 mod block_devices;
+mod file_locks;
 mod topology;
 
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 pub use block_devices::{AskedDevice, BlockDevice, BlockDevices};
+pub use file_locks::{FileLock, file_locks};
 pub use topology::{CpuDistance, Topology};
 
 /// Directories in which the kernel describes the machine. Tests pass their own.

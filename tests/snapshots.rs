@@ -132,6 +132,7 @@ recordings! {
     irq_off: "irq-off", compare_tables(4096);
     irqs: "irqs", compare_tables(4096);
     kmemleak: "kmemleak", compare_tables(131072);
+    locks: "locks", compare_tables(4096);
     multi_trace: "multi-trace", compare_tables(4096);
     num_dist: "num-dist", compare_tables(4096);
     oncpu: "oncpu", compare_tables(16384);

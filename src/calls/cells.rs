@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::report::{Cell, CellLookUps, Value};
-use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::call_parts::{CallPartsOf, PartSums, PartsAt};
@@ -82,15 +81,6 @@ fn is_scheduler(frame: &NamedFrame) -> bool {
 /// The name of an error.
 pub fn error(errno: u32) -> Value {
     errnos::name(errno).map_or_else(|| Value::Text(Arc::from(format!("errno {errno}"))), Value::Word)
-}
-
-/// Why the length of a call is a lower bound.
-pub fn since(began: Began) -> Value {
-    match began {
-        Began::Exactly => Value::None,
-        Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
-        Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
-    }
 }
 
 /// A part of the time, if it is not 0.

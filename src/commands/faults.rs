@@ -180,7 +180,7 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
 }
 
 /// Names of other tools, each with the nearest perf-prof command line.
-const TOOLS: [(&str, &str); 36] = [
+const TOOLS: [(&str, &str); 38] = [
     ("biolatency", "blktrace -i 1000"),
     ("biosnoop", "blktrace --than 1ns"),
     ("biotop", "blktrace -i 1000"),
@@ -198,6 +198,8 @@ const TOOLS: [(&str, &str); 36] = [
     ("fsslower", "files --than 10ms"),
     ("iostat", "blktrace -i 1000"),
     ("killsnoop", "signal"),
+    ("klockstat", "locks --kinds sleep --addresses -i 1000"),
+    ("lock", "locks -i 1000"),
     ("memleak", "kmemleak slab -g"),
     ("nfsslower", "files --than 10ms"),
     ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),

@@ -52,6 +52,11 @@ impl BlockDevice {
 }
 
 impl BlockDevices {
+    /// The devices of this machine.
+    pub fn of_machine() -> BlockDevices {
+        BlockDevices::read(Path::new("/sys/dev/block"))
+    }
+
     /// Reads the devices below `root`, which is `/sys/dev/block`.
     pub fn read(root: &Path) -> BlockDevices {
         let mut devices = BlockDevices::default();

@@ -129,6 +129,11 @@ impl Context {
         self.stacks.intern_address(sample.ip(), is_user, Innermost::Executed, sample.pid, &mut self.spaces)
     }
 
+    /// As [`Context::kernel_address`], of the instruction behind a call.
+    pub fn kernel_caller(&mut self, addr: u64) -> Option<StackId> {
+        self.stacks.intern_address(addr, false, Innermost::BehindCall, 0, &mut self.spaces)
+    }
+
     /// An address of the kernel as a stack of its own.
     pub fn kernel_address(&mut self, addr: u64, pid: i32) -> Option<StackId> {
         self.stacks.intern_address(addr, false, Innermost::Executed, pid, &mut self.spaces)

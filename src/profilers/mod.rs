@@ -6,6 +6,7 @@ pub mod files;
 pub mod irq_off;
 pub mod irqs;
 pub mod kmemleak;
+pub mod locks;
 pub mod multi_trace;
 pub mod num_dist;
 pub mod oncpu;
@@ -34,6 +35,7 @@ macro_rules! profilers {
             IrqOff(irq_off::IrqOffArgs),
             Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),
+            Locks(locks::LocksArgs),
             MultiTrace(multi_trace::MultiTraceArgs),
             NumDist(num_dist::NumDistArgs),
             Oncpu(oncpu::OncpuArgs),

@@ -26,7 +26,7 @@ const fn drifting(event: &'static str, names: &'static [&'static str], without: 
 pub const ALLOCATED_BYTES: [&str; 2] = ["bytes_alloc", "size"];
 
 /// Fields that were retyped, renamed or dropped over the years.
-pub static DRIFTING_FIELDS: [DriftingField; 13] = [
+pub static DRIFTING_FIELDS: [DriftingField; 16] = [
     drifting("sched:sched_switch", &["prev_comm"], None),
     drifting("sched:sched_switch", &["prev_pid"], None),
     drifting("sched:sched_switch", &["prev_state"], None),
@@ -40,6 +40,9 @@ pub static DRIFTING_FIELDS: [DriftingField; 13] = [
     drifting("signal:signal_generate", &["comm"], None),
     drifting("kmem:kmalloc", &["bytes_alloc"], None),
     drifting("percpu:percpu_alloc_percpu", &ALLOCATED_BYTES, Some("per-CPU memory cannot be watched")),
+    drifting("filelock:flock_lock_inode", &["type", "fl_type"], Some("waits for locks of files cannot be watched")),
+    drifting("filelock:posix_lock_inode", &["type", "fl_type"], Some("waits for locks of files cannot be watched")),
+    drifting("filelock:posix_lock_inode", &["flags", "fl_flags"], Some("waits for locks of files cannot be watched")),
 ];
 
 /// Older names of events, each with its successor.

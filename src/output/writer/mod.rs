@@ -179,6 +179,12 @@ impl CellLookUps for WriterLookUps<'_> {
         frames::place(frame)
     }
 
+    fn kernel_data(&mut self, address: u64) -> Option<Arc<str>> {
+        let named = self.stacks.names.kernel_or_data(address);
+        let name = named.symbol.ok()?;
+        Some(if named.offset == 0 { name } else { format!("{name}+{:#x}", named.offset).into() })
+    }
+
     fn command(&mut self, pid: i32, comm: Comm) -> Command {
         self.proc.command(pid, comm, Instant::now())
     }

@@ -9,7 +9,6 @@
 mod request;
 mod table;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -464,7 +463,7 @@ impl Blktrace {
 
 impl Profiler for Blktrace {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
-        self.devices = BlockDevices::read(Path::new("/sys/dev/block"));
+        self.devices = BlockDevices::of_machine();
         let find = |text: &String| self.devices.find(text).map_err(|err| usage(format!("-d: {err}")));
         self.asked = self.args.device.as_ref().map(find).transpose()?;
         self.scope = setup.scope.clone();

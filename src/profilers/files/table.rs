@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::calls::cells::{WaitPlace, error, part, since};
+use crate::calls::cells::{WaitPlace, error, part};
 use crate::calls::kinds::CallNumber;
 use crate::calls::where_time::TimeParts;
 use crate::profilers::files::names::NamedFile;
@@ -349,7 +349,7 @@ pub static OPEN: Schema<OpenFileRow> = Schema::<OpenFileRow>::new(
         Column::label("pid", "pid", |row| Value::Signed(row.pid.into())),
         Column::label("tid", "tid", |row| Value::Signed(row.tid.into())),
         Column::label("comm", "comm", |row| Value::Comm(row.comm)),
-        Column::<OpenFileRow>::label("since", "", |row| since(row.began)).if_any(),
+        Column::<OpenFileRow>::label("since", "", |row| Value::beginning(row.began)).if_any(),
         Column::<OpenFileRow>::label("file_system", "on", |row| {
             row.file.file_system.as_ref().map_or(Value::None, file_system)
         })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::calls::cells::{CallText, WaitPlace, error, part, since};
+use crate::calls::cells::{CallText, WaitPlace, error, part};
 use crate::calls::kinds::CallNumber;
 use crate::calls::where_time::TimeParts;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
@@ -28,7 +28,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("call", |slow| slow.call.value()),
         Detail::new("duration_ns", |slow| Value::Ns(slow.duration_ns)),
         Detail::new("still_open", |slow| Value::Bool(slow.still_open)),
-        Detail::new("since", |slow| since(slow.began)),
+        Detail::new("since", |slow| Value::beginning(slow.began)),
         Detail::new("text", |slow| Value::cell(CallText(slow.made.clone()))),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),

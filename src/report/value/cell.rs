@@ -63,6 +63,9 @@ pub trait CellLookUps {
     /// The text of a frame: function, offset and file.
     fn place(&self, frame: &NamedFrame) -> Arc<str>;
 
+    /// The name of the kernel's variable at an address, with the offset into it. None: it has none, or is not listed.
+    fn kernel_data(&mut self, address: u64) -> Option<Arc<str>>;
+
     /// What a process executes, if it still has this name.
     fn command(&mut self, pid: i32, comm: Comm) -> Command;
 
@@ -149,6 +152,10 @@ pub mod tests {
 
         fn place(&self, _frame: &NamedFrame) -> Arc<str> {
             "".into()
+        }
+
+        fn kernel_data(&mut self, _address: u64) -> Option<Arc<str>> {
+            None
         }
 
         fn command(&mut self, _pid: i32, _comm: Comm) -> Command {

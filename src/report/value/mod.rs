@@ -6,6 +6,7 @@ pub mod cell;
 use std::sync::Arc;
 
 use crate::report::{AnyCell, Cell};
+use crate::stats::Began;
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -53,6 +54,15 @@ impl Value {
     /// The share of `part` in `whole`, rounded; unknown of nothing.
     pub fn share(part: u64, whole: u64) -> Value {
         if whole == 0 { Value::None } else { Value::Pct(hundredths_of(part, whole)) }
+    }
+
+    /// Since when a period lasts whose beginning was not seen.
+    pub fn beginning(began: Began) -> Value {
+        match began {
+            Began::Exactly => Value::None,
+            Began::BeforeStart => Value::Phrase { word: "before_start", text: "it began before the start" },
+            Began::BeforeLoss => Value::Phrase { word: "before_loss", text: "records were lost" },
+        }
     }
 
     /// A value of a profiler's own kind.
