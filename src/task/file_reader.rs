@@ -83,7 +83,8 @@ impl Question for FilesOfThread {
             // A driver adds lines of its own about a device, and may wait for locks.
             let flags = match asked {
                 AskedFile::Descriptor(fd @ 0..) if path.starts_with(b"/") && !path.starts_with(b"/dev/") => {
-                    open_flags(&read_start(&host, self.tid, &format!("fdinfo/{fd}"), MAX_INFO_BYTES)?)
+                    let info = read_start(&host, self.tid, &format!("fdinfo/{fd}"), MAX_INFO_BYTES);
+                    info.as_deref().and_then(open_flags)
                 }
                 _ => None,
             };

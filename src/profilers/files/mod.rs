@@ -73,6 +73,9 @@ pub struct FilesArgs {
     /// Also pages read and faults of mappings: a record for each page that is added
     #[arg(long)]
     cache: bool,
+    /// Without the paths that calls are given: nothing is copied, and files are known by descriptor only
+    #[arg(long)]
+    no_paths: bool,
     /// What has a row in the table of files
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = FileGrouping::File)]
     by: FileGrouping,
@@ -483,7 +486,7 @@ impl Profiler for Files {
         let wanted = WantedCalls { only_errors: false, paths: true, stacks: setup.stacks };
         let events = CallEvents::open(wanted, evlist, setup)?;
         self.slow = SlowFileCalls::open(self.args.lengths, self.args.common.stacks(), evlist, setup)?;
-        if let Some((enter, _)) = &events.enter {
+        if let Some((enter, _)) = events.enter.as_ref().filter(|_| !self.args.no_paths) {
             let calls = calls_with_strings(Some(&self.calls.list()), true, setup)?;
             self.paths = CallPaths::ask(*enter, &calls, evlist, setup)?;
         }

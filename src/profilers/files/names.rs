@@ -423,7 +423,8 @@ mod tests {
 
     #[test]
     fn a_file_is_named_by_descriptor_or_path() {
-        let mut names = CalledFiles::start(&process().host()).unwrap();
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
         let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, fd));
         let absolute = names.by_path(5, None, &path("/etc/x"));
         let below = names.by_path(5, Some(directory), &path("./a//b"));
@@ -440,7 +441,8 @@ mod tests {
     /// The answer may be about a file that has the descriptor since.
     #[test]
     fn a_descriptor_that_is_closed_has_no_name() {
-        let mut names = CalledFiles::start(&process().host()).unwrap();
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
         let number = names.by_descriptor(5, 3);
         assert!(names.tick(0));
         names.closed(number);
