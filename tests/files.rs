@@ -104,6 +104,10 @@ fn files_have_their_names() {
         );
         assert_eq!([done.sum("opens", of(&missing)), done.sum("errors", of(&missing))], [37, 37], "{done:#?}");
         assert_eq!([done.sum("opens", of(dir.path())), done.sum("lists", of(dir.path()))], [3, 6], "{done:#?}");
+        let per_interval = |row: &Value| (row["interval"].as_u64(), row["file"].to_string());
+        let mut rows: Vec<_> = done.json().into_iter().filter(rows("files", "table", "files")).collect();
+        rows.sort_by_key(per_interval);
+        assert!(rows.windows(2).all(|two| per_interval(&two[0]) != per_interval(&two[1])), "a row each: {rows:#?}");
         let named: Vec<Value> = done.json().into_iter().filter(of(&data)).collect();
         assert!(
             named.iter().all(|row| row["file_system"].as_str().is_some_and(|on| on.contains(" on /"))),

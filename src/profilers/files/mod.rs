@@ -18,6 +18,8 @@ mod pairs;
 mod slow;
 mod table;
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,7 +34,7 @@ use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Setup, Tic
 use crate::profilers::files::cache::{CacheEvents, CacheStep};
 use crate::profilers::files::descriptors::Descriptors;
 use crate::profilers::files::earlier::EarlierFileCalls;
-use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber};
+use crate::profilers::files::names::{CalledFiles, FileKind, FileNumber, NamedFile};
 use crate::profilers::files::operations::{DescriptorEffect, FileArgument, FileCallUse, FileCalls, FileOperation};
 use crate::profilers::files::pairs::{FileCall, FileCallPairs, FileUser, OperationOf, OperationSums, merge};
 use crate::profilers::files::slow::SlowFileCalls;
@@ -45,6 +47,7 @@ use crate::report::{OccurrenceLayout, TableSchema, TaskNames, TaskOfRow};
 use crate::sched::TaskEvent;
 use crate::stats::{Began, KeyedSums, TaskKey};
 use crate::symbol::StackId;
+use crate::task::file_reader::FileSystem;
 
 /// Which files are slow, who uses them, and whether their time goes to the disk
 #[derive(Debug, clap::Args)]
@@ -458,7 +461,7 @@ impl Files {
             (FileGrouping::Directory, file) => directory_of(file),
             (FileGrouping::FileSystem, file) => file_system_of(file),
         };
-        let files = files.into_iter().map(|(number, row)| FileRow { order, file: Some(name(number)), ..row }).collect();
+        let files = one_row_each(files.into_iter().map(|(number, row)| (name(number), row)).collect(), order);
         let process = |(task, sum)| FileRow { order, task, sum, ..FileRow::default() };
         [files, processes.into_iter().map(process).collect()]
     }
@@ -479,6 +482,23 @@ impl Files {
         unpaired.report(report);
         self.names.end_interval(self.descriptors.files());
     }
+}
+
+/// A row for each name: a file has several numbers if calls know it in several ways, and not each way tells its file
+/// system.
+fn one_row_each(named: Vec<(NamedFile, FileRow)>, order: FileOrder) -> Vec<FileRow> {
+    let told = named.iter().filter_map(|(file, _)| Some((file.path.clone()?, file.file_system.clone()?)));
+    let told: FxHashMap<Arc<[u8]>, FileSystem> = told.collect();
+    let mut rows: FxHashMap<NamedFile, FileRow> = FxHashMap::default();
+    for (mut file, row) in named {
+        if let (Some(path), None) = (&file.path, &file.file_system) {
+            file.file_system = told.get(path).cloned();
+        }
+        let sum = rows.entry(file).or_default();
+        sum.sum.add(&row.sum);
+        sum.users.merge(&row.users);
+    }
+    rows.into_iter().map(|(file, row)| FileRow { order, file: Some(file), ..row }).collect()
 }
 
 impl Profiler for Files {

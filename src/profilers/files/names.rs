@@ -77,7 +77,7 @@ struct KnownFile {
 }
 
 /// A file as a row shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NamedFile {
     /// None: it is not known.
     pub path: Option<Arc<[u8]>>,
