@@ -362,6 +362,9 @@ impl Blktrace {
     /// Some or all sectors of a request are done.
     fn done(&mut self, key: RequestKey, request: &BlockRequest, error: i64, sample: &Sample<'_>, ctx: &mut Context) {
         let done = request.sectors_left;
+        if request.kind.is_of_flush(done) {
+            return;
+        }
         let left = self.relation.get(key).map_or(0, |start| start.open.own.sectors_left.saturating_sub(done));
         if left > 0 && done > 0 && error == 0 {
             let rest = key.at(request.sector.saturating_add(done));

@@ -21,6 +21,12 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
+    /// Whether a request of this kind that is done was for a flush alone. The flush has told of it before: what asked for
+    /// it ends as a write of nothing.
+    pub fn is_of_flush(self, sectors: u64) -> bool {
+        sectors == 0 && matches!(self, RequestKind::Write | RequestKind::SyncWrite)
+    }
+
     /// From the letters of the field `rwbs`, see `blk_fill_rwbs` in kernel/trace/blktrace.c.
     pub fn parse(rwbs: &[u8], sectors: u64) -> RequestKind {
         // A leading F asks for a flush before the operation. Without data only the flush is left.
@@ -206,6 +212,13 @@ mod tests {
         for (rwbs, sectors, want) in cases {
             assert_eq!(RequestKind::parse(rwbs, sectors), want, "{}", rwbs.escape_ascii());
         }
+    }
+
+    #[test]
+    fn what_asked_for_a_flush_alone_ends_as_a_write_of_nothing() {
+        let is_of_flush = |rwbs: &[u8], sectors| RequestKind::parse(rwbs, sectors).is_of_flush(sectors);
+        assert!(is_of_flush(b"WS", 0) && is_of_flush(b"W", 0));
+        assert!(!is_of_flush(b"WS", 8) && !is_of_flush(b"FF", 0) && !is_of_flush(b"N", 0));
     }
 
     /// The stages add up to the whole, also if the device gives a request back.
