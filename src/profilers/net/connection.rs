@@ -139,6 +139,11 @@ impl SumKey for ConnectionsOf {
 }
 
 impl ConnectionsOf {
+    /// Those without a row of their own.
+    pub fn is_others(&self) -> bool {
+        *self == self.others()
+    }
+
     pub fn new(connection: &Connection, pid: i32, comm: Comm) -> ConnectionsOf {
         let Connection { direction, ends } = *connection;
         let (peer, port) = match direction {
@@ -185,6 +190,10 @@ impl Declaration for Connections {
 
     fn waits_on(&self, key: &ConnectionKey) -> bool {
         key.phase != ConnectionPhase::Life
+    }
+
+    fn is_drawn(&self, key: &ConnectionKey) -> bool {
+        key.phase == ConnectionPhase::Connect
     }
 }
 
