@@ -99,9 +99,10 @@ impl Accepts {
         sockets.unwrap_or_default().into_iter().filter(|socket| *socket != 0)
     }
 
-    /// What seems to wait since `since` has surely not been accepted.
+    /// What seems to wait since `since` has surely not been accepted: no accept has ended since then whose address is not
+    /// known.
     pub fn are_all_seen_since(&self, since: u64) -> bool {
-        self.addresses.is_some() && self.incomplete.saw_all_since(since)
+        self.event.is_some() && self.incomplete.saw_all_since(since)
     }
 
     /// Records of a CPU were lost, up to `end_ns`.

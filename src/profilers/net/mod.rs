@@ -154,13 +154,11 @@ impl Net {
                 self.listened.insert(ends.local.port);
             }
             (LISTEN, _) => {}
-            (_, SYN_SENT) => {
-                if ctx.is_ours(sample.tid) && self.scope.has_cpu(sample.cpu) {
-                    let stack = ctx.stack(sample);
-                    let comm = self.process(sample, ctx).comm;
-                    let own = Connection { direction: Direction::Out, ends };
-                    self.relation.start(key(ConnectionPhase::Connect), EventMoment::of(sample), comm, stack, own);
-                }
+            (_, SYN_SENT) if ctx.is_ours(sample.tid) && self.scope.has_cpu(sample.cpu) => {
+                let stack = ctx.stack(sample);
+                let comm = self.process(sample, ctx).comm;
+                let own = Connection { direction: Direction::Out, ends };
+                self.relation.start(key(ConnectionPhase::Connect), EventMoment::of(sample), comm, stack, own);
             }
             (SYN_SENT | SYN_RECV, ESTABLISHED) if self.relation.since(key(ConnectionPhase::Connect)).is_some() => {
                 self.relation.move_start(key(ConnectionPhase::Connect), key(ConnectionPhase::Connect), |start| {
@@ -241,9 +239,9 @@ impl Net {
     fn resolve(&mut self, resolved: impl IntoIterator<Item = ResolvedClosing>, ctx: &mut Context) {
         for ResolvedClosing { closed, outcome } in resolved {
             let ClosedSocket { socket, ends, moment } = closed;
-            let Some((key, start)) = self.phase_of(socket).and_then(|key| Some((key, *self.relation.get(key)?))) else {
-                continue;
-            };
+            let known = self.phase_of(socket).and_then(|key| Some((key, *self.relation.get(key)?)));
+            // Another connection may have the memory of the socket by now.
+            let Some((key, start)) = known.filter(|(_, start)| start.since <= moment.time) else { continue };
             if key.phase == ConnectionPhase::Accept {
                 self.accepts.closed(ends.peer, socket);
             }
