@@ -100,7 +100,7 @@ fn each_connection_ends_as_the_program_knows() {
 /// What is dropped since a queue for accept is full is counted by the kernel, and is sent again.
 #[test]
 fn a_full_queue_for_accept_is_named() {
-    need_events!();
+    need_events!(alone); // the load counts what the machine drops
     attempts(|| {
         let (said, pid, done) = watch(&["-i", "100"]);
         is_whole(&done)?;

@@ -72,6 +72,13 @@ pub trait Declaration {
         let _ = key;
         true
     }
+
+    /// Whether a flame graph has the pairs under this key, on the stacks of their starts.
+    #[inline(always)]
+    fn is_drawn(&self, key: &Self::Key) -> bool {
+        let _ = key;
+        true
+    }
 }
 
 /// When and where an event happened, and which task was current.
@@ -205,7 +212,7 @@ impl<D: Declaration> Relation<D> {
     /// Handles an event that may end a pair.
     #[inline(always)]
     pub fn end(&mut self, key: D::Key, end: &PairEnd<D::End>, ctx: &mut Context) -> PairOutcome<'_, D::Start> {
-        let draws_stacks = self.draws_stacks;
+        let draws_stacks = self.draws_stacks && self.declared.is_drawn(&key);
         let outcome = self.count(key, end);
         if draws_stacks && let PairOutcome::Ended(OpenPair { since, open }) = outcome {
             ctx.weigh(open.pid, open.comm, open.stack, end.moment.time.saturating_sub(*since) / 1000);

@@ -29,6 +29,14 @@ pub struct TcpSocket {
     pub dropped: Option<u32>,
 }
 
+/// The sockets that the kernel has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketListing {
+    pub sockets: Vec<TcpSocket>,
+    /// False: there are more than the limit, or some may be missing since sockets changed meanwhile.
+    pub is_whole: bool,
+}
+
 /// Limit of sockets that are read.
 const MAX_SOCKETS: usize = 20_000;
 /// Limit of answers that are read for a family, each of some hundred sockets.
@@ -44,6 +52,8 @@ const SK_MEMINFO_DROPS: usize = 8;
 const CONNECTED: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
 const LISTENING: u32 = 1 << 10;
 const HEADER_BYTES: usize = 16;
+/// Flag of a message, include/uapi/linux/netlink.h: the list changed while it was read.
+const NLM_F_DUMP_INTR: u16 = 0x10;
 /// `struct inet_diag_msg`.
 const MESSAGE_BYTES: usize = 72;
 
@@ -51,7 +61,7 @@ const MESSAGE_BYTES: usize = 72;
 ///
 /// # Errors
 /// The kernel has no socket diagnostics, or does not allow them.
-pub fn listening_sockets() -> io::Result<Vec<TcpSocket>> {
+pub fn listening_sockets() -> io::Result<SocketListing> {
     sockets_in(LISTENING)
 }
 
@@ -59,28 +69,31 @@ pub fn listening_sockets() -> io::Result<Vec<TcpSocket>> {
 ///
 /// # Errors
 /// As [`listening_sockets`].
-pub fn connected_sockets() -> io::Result<Vec<TcpSocket>> {
+pub fn connected_sockets() -> io::Result<SocketListing> {
     sockets_in(CONNECTED)
 }
 
-fn sockets_in(states: u32) -> io::Result<Vec<TcpSocket>> {
+fn sockets_in(states: u32) -> io::Result<SocketListing> {
+    let mut listing = SocketListing { sockets: Vec::new(), is_whole: true };
     if replayed::is_on() {
-        return Ok(Vec::new());
+        return Ok(listing);
     }
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let diagnostics = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?;
-    let mut sockets = Vec::new();
     let mut answer = vec![0; ANSWER_BYTES];
     for family in [libc::AF_INET, libc::AF_INET6] {
         send(diagnostics.as_raw_fd(), &request(family as u8, states), MsgFlags::empty())?;
+        let mut is_over = false;
         for _ in 0..MAX_ANSWERS {
             let bytes = recv(diagnostics.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
-            if parse_answer(&answer[..bytes], &mut sockets)? {
+            is_over = parse_answer(&answer[..bytes], &mut listing)?;
+            if is_over {
                 break;
             }
         }
+        listing.is_whole &= is_over;
     }
-    Ok(sockets)
+    Ok(listing)
 }
 
 /// Asks for the sockets of a family in these states: `struct nlmsghdr` and `struct inet_diag_req_v2`.
@@ -99,18 +112,19 @@ fn request(family: u8, states: u32) -> Vec<u8> {
 }
 
 /// Adds the sockets of an answer. True: it was the last one.
-fn parse_answer(mut answer: &[u8], sockets: &mut Vec<TcpSocket>) -> io::Result<bool> {
+fn parse_answer(mut answer: &[u8], listing: &mut SocketListing) -> io::Result<bool> {
     while let Some(header) = answer.first_chunk::<HEADER_BYTES>() {
         let length = word(header, 0).unwrap_or(0) as usize;
         let Some(message) = answer.get(HEADER_BYTES..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        listing.is_whole &= u16::from_ne_bytes([header[6], header[7]]) & NLM_F_DUMP_INTR == 0;
         match i32::from(u16::from_ne_bytes([header[4], header[5]])) {
             libc::NLMSG_DONE => return Ok(true),
             libc::NLMSG_ERROR => {
                 let errno = word(message, 0).unwrap_or(0).cast_signed().wrapping_neg();
                 return Err(Errno::from_raw(errno).into());
             }
-            _ if sockets.len() < MAX_SOCKETS => sockets.extend(parse_socket(message)),
-            _ => {}
+            _ if listing.sockets.len() < MAX_SOCKETS => listing.sockets.extend(parse_socket(message)),
+            _ => listing.is_whole = false,
         }
         answer = answer.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
@@ -178,28 +192,38 @@ mod tests {
         body
     }
 
+    fn nothing() -> SocketListing {
+        SocketListing { sockets: Vec::new(), is_whole: true }
+    }
+
     #[test]
     fn sockets_are_parsed() {
         let answer = [message(SOCK_DIAG_BY_FAMILY, &body()), message(libc::NLMSG_DONE as u16, &[0; 4])].concat();
-        let mut sockets = Vec::new();
-        assert!(parse_answer(&answer, &mut sockets).unwrap());
-        let [socket] = sockets[..] else { panic!("one socket: {sockets:?}") };
+        let mut listing = nothing();
+        assert!(parse_answer(&answer, &mut listing).unwrap() && listing.is_whole);
+        let [socket] = listing.sockets[..] else { panic!("one socket: {listing:?}") };
         assert_eq!((socket.address.to_string(), socket.port), ("10.0.0.7".to_owned(), 80));
         assert_eq!((socket.cookie, socket.queued, socket.backlog, socket.inode), (5 | 1 << 32, 3, 2, 77));
+        let mut changed = answer;
+        changed[6] |= NLM_F_DUMP_INTR as u8;
+        assert!(parse_answer(&changed, &mut listing).unwrap() && !listing.is_whole, "some may be missing");
+        let mut full = SocketListing { sockets: vec![socket; MAX_SOCKETS], is_whole: true };
+        assert!(!parse_answer(&message(SOCK_DIAG_BY_FAMILY, &body()), &mut full).unwrap() && !full.is_whole);
+        assert_eq!(full.sockets.len(), MAX_SOCKETS);
     }
 
     #[test]
     fn hostile_answers_are_refused() {
         let whole = message(SOCK_DIAG_BY_FAMILY, &body());
         for cut in 0..whole.len() {
-            let mut sockets = Vec::new();
-            let parsed = parse_answer(&whole[..cut], &mut sockets);
-            assert!(sockets.is_empty() && (parsed.is_err() || cut < HEADER_BYTES), "cut at {cut}");
+            let mut listing = nothing();
+            let parsed = parse_answer(&whole[..cut], &mut listing);
+            assert!(listing.sockets.is_empty() && (parsed.is_err() || cut < HEADER_BYTES), "cut at {cut}");
         }
         for length in [0_u32, 1, 15, 17, u32::MAX] {
             let mut lies = whole.clone();
             lies[..4].copy_from_slice(&length.to_ne_bytes());
-            let _ = parse_answer(&lies, &mut Vec::new()); // ends
+            let _ = parse_answer(&lies, &mut nothing()); // ends
         }
         for length in [0_u16, 1, 3, 5, u16::MAX] {
             let mut lies = body();
@@ -207,18 +231,18 @@ mod tests {
             let _ = parse_socket(&lies); // ends
         }
         let error = message(libc::NLMSG_ERROR as u16, &(-libc::ENOENT).to_ne_bytes());
-        assert_eq!(parse_answer(&error, &mut Vec::new()).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(parse_answer(&error, &mut nothing()).unwrap_err().raw_os_error(), Some(libc::ENOENT));
     }
 
     #[test]
     fn our_own_socket_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let Ok(sockets) = listening_sockets() else { return }; // not in this kernel
-        let own = sockets.iter().find(|socket| socket.port == port).expect("it listens");
+        let Ok(listing) = listening_sockets() else { return }; // not in this kernel
+        let own = listing.sockets.iter().find(|socket| socket.port == port).expect("it listens");
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let client =
-            connected_sockets().unwrap().into_iter().find(|socket| socket.peer.1 == port).expect("it is there");
+        let connected = connected_sockets().unwrap().sockets;
+        let client = connected.into_iter().find(|socket| socket.peer.1 == port).expect("it is there");
         assert_eq!((client.address, client.peer.0), (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()));
         assert_eq!((own.address, own.queued), (IpAddr::from(Ipv4Addr::LOCALHOST), 0));
         assert!(own.backlog > 0 && own.cookie != 0 && own.inode != 0);

@@ -1,6 +1,7 @@
 //! Which processes have a socket, by the links in /proc/PID/fd.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,20 @@ use crate::task::procfs::file;
 const MAX_DESCRIPTORS: usize = 10_000;
 /// Limit of processes that are looked at.
 const MAX_PROCESSES: usize = 10_000;
+/// A worker looks at no further process after so long, far below the deadline of its answer: many descriptors are no sign
+/// that a process hangs.
+const MAX_ANSWER: Duration = Duration::from_millis(100);
+/// Limit of the time for all processes.
+const MAX_SEARCH: Duration = Duration::from_secs(10);
+
+/// What a worker saw of a process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SocketsSeen {
+    /// The inodes of its sockets among the wanted ones.
+    These(Vec<u32>),
+    /// The time was up before.
+    NotYet,
+}
 
 /// Which of these sockets each of these processes has.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,16 +37,20 @@ pub struct SocketsOf {
 }
 
 impl Question for SocketsOf {
-    /// For each process the inodes of its sockets among the wanted ones. None: it has ended, or may not be read.
-    type Answer = Vec<Option<Vec<u32>>>;
+    /// None: the process has ended, or may not be read.
+    type Answer = Vec<Option<SocketsSeen>>;
 
-    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<Vec<u32>>> {
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<SocketsSeen>> {
         let wanted: FxHashSet<u32> = self.inodes.iter().copied().collect();
-        let of = |pid: &i32| {
+        let started = Instant::now();
+        let see = |(index, pid): (usize, &i32)| {
+            if index > 0 && started.elapsed() > MAX_ANSWER {
+                return Some(SocketsSeen::NotYet);
+            }
             context.about(*pid);
-            sockets_of(&context.host, *pid, &wanted)
+            sockets_of(&context.host, *pid, &wanted).map(SocketsSeen::These)
         };
-        self.pids.iter().map(of).collect()
+        self.pids.iter().enumerate().map(see).collect()
     }
 }
 
@@ -44,19 +63,31 @@ fn sockets_of(host: &Host, pid: i32, wanted: &FxHashSet<u32>) -> Option<Vec<u32>
 }
 
 /// The process with the smallest number that has each of these sockets, by inode: where several have it, mostly the one
-/// that has made it. Those that no process has are left out.
+/// that has made it. Those that no process has, or none that was looked at in time, are left out. May take seconds.
 pub fn owners(host: &Host, inodes: &[u32]) -> FxHashMap<u32, i32> {
     let mut found = FxHashMap::default();
     let mut pids = processes(host);
     pids.truncate(MAX_PROCESSES);
-    let question = |pids| SocketsOf { pids, inodes: inodes.to_vec() };
-    outside::ask_each(host, &pids, question, |pid, sockets: Vec<u32>| {
-        for inode in sockets {
-            found.entry(inode).or_insert(pid);
-        }
-        found.len() < inodes.len()
-    });
+    let started = Instant::now();
+    while !pids.is_empty() && found.len() < inodes.len() && started.elapsed() < MAX_SEARCH {
+        let question = |pids| SocketsOf { pids, inodes: inodes.to_vec() };
+        let mut later = Vec::new();
+        outside::ask_each(host, &pids, question, |pid, seen: SocketsSeen| {
+            match seen {
+                SocketsSeen::NotYet => later.push(pid),
+                SocketsSeen::These(sockets) => add(&mut found, pid, sockets),
+            }
+            found.len() < inodes.len() && started.elapsed() < MAX_SEARCH
+        });
+        pids = later;
+    }
     found
+}
+
+fn add(found: &mut FxHashMap<u32, i32>, pid: i32, sockets: Vec<u32>) {
+    for inode in sockets {
+        found.entry(inode).and_modify(|known| *known = pid.min(*known)).or_insert(pid);
+    }
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ struct CpuClosing {
     reset: Option<u64>,
     /// The last error, and its time.
     error: Option<(Ends, i32, u64)>,
+    /// The last close that was explained by a reset, and its time: the kernel tells the error of that socket just after it.
+    reset_closed: Option<(Ends, u64)>,
 }
 
 /// The closes that may still be explained.
@@ -77,6 +79,7 @@ impl Closings {
             are_of_one_socket(ends, &closed.ends) && now.saturating_sub(*time) <= TOGETHER_NS
         };
         let error = cpu.error.take().filter(is_its).map(|(_, errno, _)| ClosingCause::Error(errno));
+        cpu.reset_closed = reset.map(|_| (closed.ends, now)).or(cpu.reset_closed);
         let outcome = reset.or(error);
         if outcome.is_none() {
             cpu.closed.push(closed);
@@ -98,6 +101,12 @@ impl Closings {
     /// A socket has an error.
     pub fn error(&mut self, cpu: u32, ends: Ends, errno: i32, time: u64) -> Option<ResolvedClosing> {
         let cpu = self.0.entry(cpu).or_default();
+        let is_told = |(closed, at_ns): &(Ends, u64)| {
+            are_of_one_socket(&ends, closed) && time.saturating_sub(*at_ns) <= TOGETHER_NS
+        };
+        if cpu.reset_closed.take_if(|closed| is_told(closed)).is_some() {
+            return None;
+        }
         let closed = take_last(&mut cpu.closed, |closed| are_of_one_socket(&ends, &closed.ends));
         cpu.error = if closed.is_none() { Some((ends, errno, time)) } else { None };
         closed.map(|closed| ResolvedClosing { closed, outcome: Some(ClosingCause::Error(errno)) })
@@ -137,7 +146,9 @@ fn take_last(closed: &mut Vec<ClosedSocket>, is_its: impl FnMut(&ClosedSocket) -
 
 /// Once a socket is closed its own address, or the port of its peer, may be gone.
 fn are_of_one_socket(one: &Ends, other: &Ends) -> bool {
-    one.local.port == other.local.port && one.peer.address == other.peer.address
+    let is_gone = one.peer.port == 0 || other.peer.port == 0;
+    let has_peer = one.peer.address == other.peer.address && (is_gone || one.peer.port == other.peer.port);
+    one.local.port == other.local.port && has_peer
 }
 
 #[cfg(test)]
@@ -169,6 +180,24 @@ mod tests {
         assert_eq!(told(closings.closed(closed(3, 0, 31))), [(3, Some(ClosingCause::Error(113)))]);
         assert!(told(closings.closed(closed(4, 0, 40))).is_empty());
         assert_eq!(told(closings.reset_sent(0, 4)), [(4, Some(ClosingCause::ResetSent))]);
+    }
+
+    /// After a reset the kernel tells the error of the same socket, too.
+    #[test]
+    fn a_reset_explains_one_close() {
+        let mut closings = Closings::default();
+        let same = |socket, time| ClosedSocket { ends: ends(1), ..closed(socket, 0, time) };
+        closings.reset_received(0, 1);
+        assert_eq!(told(closings.closed(same(1, 10))), [(1, Some(ClosingCause::ResetReceived))]);
+        assert!(told(closings.error(0, ends(1), libc::ECONNRESET, 11)).is_empty());
+        assert!(told(closings.closed(same(2, 12))).is_empty(), "it was just closed");
+        assert_eq!(told(closings.error(0, ends(1), libc::ETIMEDOUT, 13)), [(2, Some(ClosingCause::Error(110)))]);
+        let mut other = ends(1);
+        other.peer.port = 81;
+        assert!(told(closings.closed(same(3, 14))).is_empty());
+        assert!(told(closings.error(0, other, libc::ETIMEDOUT, 15)).is_empty(), "the peer has another port");
+        other.peer.port = 0;
+        assert_eq!(told(closings.error(0, other, libc::ETIMEDOUT, 16)), [(3, Some(ClosingCause::Error(110)))]);
     }
 
     /// The peer is on this machine, and its socket is closed within the close of ours.

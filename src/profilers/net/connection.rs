@@ -58,7 +58,7 @@ pub enum ConnectionOutcome {
     Opened,
     Refused,
     TimedOut,
-    /// Any other error: no route, for example.
+    /// Any other error: an unreachable peer, or no port is left, for example.
     Failed,
     /// The program closed the socket before the connection was made.
     GivenUp,
@@ -70,10 +70,20 @@ pub enum ConnectionOutcome {
     Closed,
 }
 
-/// Number of outcomes.
-pub const OUTCOMES: usize = 9;
-
 impl ConnectionOutcome {
+    /// All of them, in their order.
+    pub const ALL: [ConnectionOutcome; 9] = [
+        ConnectionOutcome::Opened,
+        ConnectionOutcome::Refused,
+        ConnectionOutcome::TimedOut,
+        ConnectionOutcome::Failed,
+        ConnectionOutcome::GivenUp,
+        ConnectionOutcome::NeverAccepted,
+        ConnectionOutcome::ResetByPeer,
+        ConnectionOutcome::Reset,
+        ConnectionOutcome::Closed,
+    ];
+
     pub fn value(self, phase: ConnectionPhase) -> Value {
         Value::Word(match self {
             ConnectionOutcome::Opened if phase == ConnectionPhase::Accept => "accepted",
@@ -139,6 +149,11 @@ impl SumKey for ConnectionsOf {
 }
 
 impl ConnectionsOf {
+    /// Those without a row of their own.
+    pub fn is_others(&self) -> bool {
+        *self == self.others()
+    }
+
     pub fn new(connection: &Connection, pid: i32, comm: Comm) -> ConnectionsOf {
         let Connection { direction, ends } = *connection;
         let (peer, port) = match direction {
@@ -185,6 +200,10 @@ impl Declaration for Connections {
 
     fn waits_on(&self, key: &ConnectionKey) -> bool {
         key.phase != ConnectionPhase::Life
+    }
+
+    fn is_drawn(&self, key: &ConnectionKey) -> bool {
+        key.phase == ConnectionPhase::Connect
     }
 }
 

@@ -46,7 +46,7 @@ pub fn port_value(port: u16) -> Value {
 #[derive(Clone, Debug)]
 enum EndpointFields {
     /// A `struct sockaddr`.
-    Whole(Field),
+    Whole(Box<Field>),
     /// The family, the address of IPv4, that of IPv6, and the port.
     Parts(Box<[Field; 4]>),
 }
@@ -58,7 +58,7 @@ impl EndpointFields {
         let field = |name: &str| Ok::<_, anyhow::Error>(drift::require(format, name)?.clone());
         let address = field(&format!("{letter}addr"))?;
         if address.size >= SOCKADDR_BYTES {
-            return Ok(EndpointFields::Whole(address));
+            return Ok(EndpointFields::Whole(Box::new(address)));
         }
         let v6 = field(&format!("{letter}addr_v6"))?;
         Ok(EndpointFields::Parts(Box::new([field("family")?, address, v6, field(&format!("{letter}port"))?])))

@@ -9,7 +9,7 @@
 //!
 //! `events` has the events, `connection` the pairs and whose they are, `endpoint` the addresses, `accepts` who accepts,
 //! `closing` how connections end, `listeners` the sockets whose queue for accept is full, `sums` what is counted of packets,
-//! `flow` single connections, `older` those from before the run, `table` the other tables and the lines.
+//! `flow` single connections, `older` those from before the run, `owners` the processes of sockets, `table` the other tables and the lines.
 
 mod accepts;
 mod closing;
@@ -19,10 +19,12 @@ mod events;
 mod flow;
 mod listeners;
 mod older;
+mod owners;
 mod sums;
 mod table;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -42,6 +44,7 @@ use crate::profilers::net::events::{CLOSE, ESTABLISHED, LISTEN, NetEvents, NetSt
 use crate::profilers::net::flow::{FLOWS, Flow};
 use crate::profilers::net::listeners::{LISTENERS, Listeners};
 use crate::profilers::net::older::OlderConnections;
+use crate::profilers::net::owners::SocketOwners;
 use crate::profilers::net::sums::PacketSums;
 use crate::profilers::net::table::{
     CONNECTIONS, ConnectionLine, ConnectionRow, DROPS, FULL_QUEUES, LINES, RESETS, RETRANSMITS, ResetsOf,
@@ -49,7 +52,7 @@ use crate::profilers::net::table::{
 };
 use crate::relation::{EventMoment, OpenStart, PairEnd, PairOutcome, PairStart, Relation, RelationTerms};
 use crate::report::{OccurrenceLayout, Subject, TableSchema, Value};
-use crate::stats::TaskKey;
+use crate::stats::{SumKey, TaskKey};
 use crate::symbol::StackId;
 use crate::task::Comm;
 
@@ -106,6 +109,9 @@ impl ProfilerArgs for NetArgs {
     }
 }
 
+/// Limit of rows of connections that wait: those beyond it are one row for each direction.
+const MAX_WAITING_ROWS: usize = 4096;
+
 /// The profiler behind [`NetArgs`].
 #[derive(Debug)]
 struct Net {
@@ -138,7 +144,8 @@ impl Net {
         if new == ESTABLISHED {
             self.older.reused(&ends);
         }
-        if new == SYN_SENT || old == SYN_RECV && new == ESTABLISHED {
+        let begins = new == SYN_SENT || old == SYN_RECV && new == ESTABLISHED;
+        if begins && self.phase_of(socket).is_some() {
             let before = self.closings.reused(socket);
             self.resolve(before, ctx);
         }
@@ -147,14 +154,11 @@ impl Net {
                 self.listened.insert(ends.local.port);
             }
             (LISTEN, _) => {}
-            (_, SYN_SENT) => {
-                let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid);
-                if is_ours && self.scope.has_cpu(sample.cpu) {
-                    let stack = ctx.stack(sample);
-                    let comm = self.process(sample, ctx).comm;
-                    let own = Connection { direction: Direction::Out, ends };
-                    self.relation.start(key(ConnectionPhase::Connect), EventMoment::of(sample), comm, stack, own);
-                }
+            (_, SYN_SENT) if ctx.is_ours(sample.tid) && self.scope.has_cpu(sample.cpu) => {
+                let stack = ctx.stack(sample);
+                let comm = self.process(sample, ctx).comm;
+                let own = Connection { direction: Direction::Out, ends };
+                self.relation.start(key(ConnectionPhase::Connect), EventMoment::of(sample), comm, stack, own);
             }
             (SYN_SENT | SYN_RECV, ESTABLISHED) if self.relation.since(key(ConnectionPhase::Connect)).is_some() => {
                 self.relation.move_start(key(ConnectionPhase::Connect), key(ConnectionPhase::Connect), |start| {
@@ -167,7 +171,7 @@ impl Net {
                 let moment = EventMoment { pid: 0, tid: 0, ..EventMoment::of(sample) };
                 let own = Connection { direction: Direction::In, ends };
                 self.relation.start(key(ConnectionPhase::Accept), moment, Comm::default(), None, own);
-                self.accepts.wait(ends.peer, socket);
+                self.accepts.wait(ends.peer, socket, sample.time);
             }
             (_, CLOSE) => {
                 let closed = ClosedSocket { socket, ends, moment: EventMoment::of(sample) };
@@ -184,16 +188,33 @@ impl Net {
     }
 
     /// A call of accept has returned a connection.
-    fn accepted(&mut self, sample: &Sample<'_>, ctx: &mut Context) {
-        let Some(socket) = self.accepts.ended(sample) else { return };
-        let key = ConnectionKey { socket, phase: ConnectionPhase::Accept };
-        if !(ctx.watched.is_all() || ctx.is_ours(sample.tid)) || !self.scope.has_cpu(sample.cpu) {
+    fn accepted(&mut self, sample: &Sample<'_>, ctx: &mut Context) -> Use {
+        let sockets = self.accepts.ended(sample);
+        let mut keys = sockets.map(|socket| ConnectionKey { socket, phase: ConnectionPhase::Accept });
+        let Some(key) = keys.next() else { return Use::Ignored };
+        if let Some(other) = keys.next() {
+            [key, other].into_iter().chain(keys).for_each(|key| self.relation.hide(key));
+            return Use::Relevant;
+        }
+        if !ctx.is_ours(sample.tid) || !self.scope.has_cpu(sample.cpu) {
             self.relation.forget(key);
-            return;
+            return Use::Ignored;
         }
         let TaskKey { pid, comm, .. } = self.process(sample, ctx);
         self.relation.move_start(key, key, |start| (start.pid, start.tid, start.comm) = (pid, sample.tid, comm));
         self.end(key, &PairEnd { moment: EventMoment::of(sample), own: ConnectionOutcome::Opened }, ctx);
+        Use::Relevant
+    }
+
+    /// Whether a connection with this pid is one that the run is about; 0: whose it is is not known.
+    fn is_wanted(&self, pid: i32) -> bool {
+        self.listeners.is_some() || pid != 0
+    }
+
+    /// The phase in which the connection with this socket is.
+    fn phase_of(&self, socket: u64) -> Option<ConnectionKey> {
+        let mut keys = ConnectionPhase::ALL.iter().map(|phase| ConnectionKey { socket, phase: *phase });
+        keys.find(|key| self.relation.get(*key).is_some())
     }
 
     /// Ends a phase of a connection. One that is open now begins to live.
@@ -203,7 +224,8 @@ impl Net {
         let ns = end.moment.time.saturating_sub(start.since);
         let is_long = key.phase != ConnectionPhase::Life && self.args.lengths.shows(ns);
         let is_of_flow = self.flow.as_ref().is_some_and(|flow| flow.is_of(&start.open.own.ends));
-        if is_long || is_of_flow || self.args.failures && end.own.is_failure() {
+        let is_asked_for = is_long || is_of_flow || self.args.failures && end.own.is_failure();
+        if is_asked_for && self.is_wanted(start.open.pid) {
             self.show(key.phase, &start, end.moment.time, Some(end.own), ctx);
         }
         if end.own == ConnectionOutcome::Opened {
@@ -217,20 +239,21 @@ impl Net {
     fn resolve(&mut self, resolved: impl IntoIterator<Item = ResolvedClosing>, ctx: &mut Context) {
         for ResolvedClosing { closed, outcome } in resolved {
             let ClosedSocket { socket, ends, moment } = closed;
-            let key = |phase: &ConnectionPhase| ConnectionKey { socket, phase: *phase };
-            let known = ConnectionPhase::ALL.iter().map(key).find(|key| self.relation.since(*key).is_some());
-            let Some(key) = known else { continue };
+            let known = self.phase_of(socket).and_then(|key| Some((key, *self.relation.get(key)?)));
+            // Another connection may have the memory of the socket by now.
+            let Some((key, start)) = known.filter(|(_, start)| start.since <= moment.time) else { continue };
             if key.phase == ConnectionPhase::Accept {
                 self.accepts.closed(ends.peer, socket);
             }
             let own = match outcome {
                 // It has not been accepted, unless that went unseen.
                 None | Some(ClosingCause::ResetSent)
-                    if key.phase == ConnectionPhase::Accept && self.accepts.are_all_seen() =>
+                    if key.phase == ConnectionPhase::Accept && self.accepts.are_all_seen_since(start.since) =>
                 {
                     ConnectionOutcome::NeverAccepted
                 }
                 None if key.phase != ConnectionPhase::Connect => ConnectionOutcome::Closed,
+                None if has_no_port(&ends) && moment.tid == start.open.tid => ConnectionOutcome::Failed,
                 None if self.events.tells_errors => ConnectionOutcome::GivenUp,
                 None => ConnectionOutcome::Failed,
                 Some(cause) => cause.of_phase(key.phase),
@@ -241,24 +264,20 @@ impl Net {
 
     /// Whose the connection with this socket is. None: it is not of the tasks that the run is about.
     fn whose(&self, socket: u64, ends: Ends, ctx: &Context) -> Option<ConnectionsOf> {
-        let key = |phase: &ConnectionPhase| ConnectionKey { socket, phase: *phase };
-        let start = ConnectionPhase::ALL.iter().find_map(|phase| self.relation.get(key(phase)));
-        if let Some(start) = start {
-            let is_known = ctx.watched.is_all() || start.open.pid != 0;
-            return is_known.then(|| ConnectionsOf::of_start(start));
+        if let Some(start) = self.phase_of(socket).and_then(|key| self.relation.get(key)) {
+            return self.is_wanted(start.open.pid).then(|| ConnectionsOf::of_start(start));
         }
         // A connection that is older than the run.
         let is_in = self.listened.contains(&ends.local.port);
         let direction = if is_in { Direction::In } else { Direction::Out };
         let (pid, comm) = self.older.owner(&ends).unwrap_or_default();
-        let is_wanted = ctx.watched.is_all() || pid != 0 && ctx.is_ours(pid);
+        let is_wanted = self.is_wanted(pid) && (pid == 0 || ctx.is_ours(pid));
         is_wanted.then(|| ConnectionsOf::new(&Connection { direction, ends }, pid, comm))
     }
 
     /// The row of traffic over a socket.
     fn traffic_of(&self, socket: u64, task: TaskKey, [family, protocol]: [u16; 2]) -> TrafficOf {
-        let key = |phase: &ConnectionPhase| ConnectionKey { socket, phase: *phase };
-        let connection = ConnectionPhase::ALL.iter().find_map(|phase| self.relation.get(key(phase)));
+        let connection = self.phase_of(socket).and_then(|key| self.relation.get(key));
         let (direction, peer, port) = connection.map_or((None, None, 0), |start| {
             let ConnectionsOf { direction, peer, port, .. } = ConnectionsOf::of_start(start);
             (Some(direction), peer, port)
@@ -324,7 +343,7 @@ impl Net {
                 let resolved = self.closings.error(sample.cpu, ends, first as i32, sample.time);
                 self.resolve(resolved, ctx);
             }
-            NetStep::AnswerSentAgain if ctx.watched.is_all() => {
+            NetStep::AnswerSentAgain if self.is_wanted(0) => {
                 // The socket is the one that listens.
                 let connections =
                     ConnectionsOf::new(&Connection { direction: Direction::In, ends }, 0, Comm::default());
@@ -357,9 +376,8 @@ impl Net {
     }
 
     fn show_open(&self, due: &[(ConnectionKey, OpenStart<Connection>)], now: u64, ctx: &mut Context) {
-        let is_wanted = |open: &PairStart<Connection>| ctx.watched.is_all() || open.pid != 0;
-        let due: Vec<_> = due.iter().filter(|(_, start)| is_wanted(&start.open)).collect();
-        due.into_iter().for_each(|(key, start)| self.show(key.phase, start, now, None, ctx));
+        let due = due.iter().filter(|(_, start)| self.is_wanted(start.open.pid));
+        due.for_each(|(key, start)| self.show(key.phase, start, now, None, ctx));
     }
 
     /// The rows of the interval: what ended, and what waits.
@@ -373,34 +391,44 @@ impl Net {
                 row.than += sums.than;
             }
         }
-        for (connections, open) in self.relation.waiting_by(now, |_, start| ConnectionsOf::of_start(start)) {
-            let row = rows.entry(connections).or_insert_with(|| ConnectionRow::new(connections));
-            row.now = Some(open.count);
-            row.oldest_ns = Some(now.saturating_sub(open.oldest.since));
-        }
         // Of connections that nobody has accepted it is not known whose they are.
-        let is_wanted = |row: &ConnectionRow| self.listeners.is_some() || row.connections.comm != Comm::default();
+        let waiting = self.relation.waiting_by(now, |_, start| ConnectionsOf::of_start(start));
+        for (connections, open) in waiting.into_iter().filter(|(connections, _)| self.is_wanted(connections.pid)) {
+            let has_room = rows.len() < MAX_WAITING_ROWS || rows.contains_key(&connections);
+            let connections = if has_room { connections } else { connections.others() };
+            let row = rows.entry(connections).or_insert_with(|| ConnectionRow::new(connections));
+            row.now = Some(row.now.unwrap_or(0) + open.count);
+            row.oldest_ns = row.oldest_ns.max(Some(now.saturating_sub(open.oldest.since)));
+        }
+        let is_wanted = |row: &ConnectionRow| self.is_wanted(row.connections.pid) || row.connections.is_others();
         rows.into_values().filter(is_wanted).collect()
     }
+}
+
+/// A connect that ends in the call itself, before it got a port: there is none left (EADDRNOTAVAIL).
+fn has_no_port(ends: &Ends) -> bool {
+    ends.local.port == 0
 }
 
 impl Profiler for Net {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.scope = setup.scope.clone();
-        let is_about_tasks = !setup.watched.is_all();
+        let is_about_tasks = !setup.watched.is_all() || setup.scope.cpus().is_some();
         let is_wanted = |step| match step {
             NetStep::Dropped | NetStep::QueueFull => !is_about_tasks,
             NetStep::Sent | NetStep::Received => self.args.bytes,
             _ => true,
         };
         self.events = NetEvents::add_all(is_wanted, evlist, setup)?;
+        let owners = Arc::new(SocketOwners::start(setup.host)?);
         if is_about_tasks {
             setup.inform("dropped packets and full queues belong to no task: they are left out".to_owned());
         } else {
-            self.listeners = Some(Listeners::new(setup.host));
+            self.listeners = Some(Listeners::new(setup.host, owners.clone()));
         }
-        if !evlist.is_forecast() {
-            self.older = OlderConnections::read(setup.host);
+        // On which CPU an older connection was made is not known.
+        if !evlist.is_forecast() && setup.scope.cpus().is_none() {
+            self.older = OlderConnections::read(&owners);
         }
         self.accepts = Accepts::open(evlist, setup)?;
         self.flow = self.args.flow.map(|of| Flow::open(of, evlist, setup)).transpose()?;
@@ -409,8 +437,7 @@ impl Profiler for Net {
 
     fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
         if self.accepts.is_end(event) {
-            self.accepted(sample, ctx);
-            return Ok(Use::Relevant);
+            return Ok(self.accepted(sample, ctx));
         }
         if self.accepts.take(event, sample) {
             return Ok(Use::Ignored);
@@ -428,7 +455,14 @@ impl Profiler for Net {
             (NetStep::QueueFull, ends) => self.packets.queue_full(ends, numbers),
             (NetStep::Sent | NetStep::Received, _) => return Ok(self.moved(step, numbers, socket, sample, ctx)),
             (_, None) => return Ok(Use::Ignored), // of a family that has no such addresses
-            (_, Some(ends)) => self.happened(step, numbers, (socket, ends), sample, ctx),
+            (_, Some(ends)) => {
+                // A socket may become one of ours by the event, or be none any more after it.
+                let is_known = self.is_wanted(0) || self.whose(socket, ends, ctx).is_some();
+                self.happened(step, numbers, (socket, ends), sample, ctx);
+                if !is_known && self.whose(socket, ends, ctx).is_none() {
+                    return Ok(Use::Ignored);
+                }
+            }
         }
         Ok(Use::Relevant)
     }
@@ -446,7 +480,7 @@ impl Profiler for Net {
                 self.show_open(&due, now, ctx);
             }
             Event::Lost(window, _) => {
-                self.accepts.lost(window.cpu);
+                self.accepts.lost(window.cpu, window.end_ns);
                 self.closings.lost(window.cpu);
             }
             _ => {}
@@ -470,7 +504,7 @@ impl Profiler for Net {
         let connections = report.delta(&CONNECTIONS, rows).judged(verdict).below(unpaired.in_words());
         connections.text_rows(top).in_text(in_text);
         if let Some(listeners) = &mut self.listeners {
-            let (rows, counted) = listeners.take();
+            let (rows, counted) = listeners.take(report.is_quiet);
             let dropped = counted.filter(|[_, drops]| *drops > 0).map(|[overflows, drops]| {
                 format!("the kernel has dropped {drops} packets that ask for connections, {overflows} for a full queue")
             });

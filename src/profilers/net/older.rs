@@ -1,45 +1,46 @@
 //! Whose the connections are that are older than the run: those of this network namespace, as they were at its start.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use rustc_hash::FxHashMap;
 
-use crate::host::Host;
 use crate::profilers::net::endpoint::{Endpoint, Ends};
+use crate::profilers::net::owners::{SocketOwner, SocketOwners};
 use crate::sys::tcp_sockets::{TcpSocket, connected_sockets};
-use crate::task::{Comm, procfs, sockets};
 
 /// Limit of connections whose processes are looked for: a question has the numbers of all of them.
 const MAX_CONNECTIONS: usize = 8000;
+/// So long the start of the run waits for their processes at most: those that are found later are told later.
+const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The processes of connections, by their ends.
+/// The sockets of connections, by their ends.
 #[derive(Debug, Default)]
-pub struct OlderConnections(FxHashMap<Ends, (i32, Comm)>);
+pub struct OlderConnections {
+    inodes: FxHashMap<Ends, u32>,
+    owners: Option<Arc<SocketOwners>>,
+}
 
 impl OlderConnections {
     /// Looks at all processes: those that may not be read are left out.
-    pub fn read(host: &Host) -> OlderConnections {
-        let mut connected = connected_sockets().unwrap_or_default();
+    pub fn read(owners: &Arc<SocketOwners>) -> OlderConnections {
+        let mut connected = connected_sockets().map(|listing| listing.sockets).unwrap_or_default();
         connected.truncate(MAX_CONNECTIONS);
-        if connected.is_empty() {
-            return OlderConnections::default();
+        connected.retain(|socket| socket.inode != 0);
+        let inodes: FxHashMap<Ends, u32> = connected.iter().map(|socket| (ends(socket), socket.inode)).collect();
+        if !inodes.is_empty() {
+            owners.ask(inodes.values().copied().collect(), PATIENCE);
         }
-        let inodes: Vec<u32> = connected.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
-        let owners = sockets::owners(host, &inodes);
-        let mut comms: FxHashMap<i32, Comm> = FxHashMap::default();
-        let owned = connected.iter().filter_map(|socket| Some((socket, *owners.get(&socket.inode)?)));
-        let by_ends = owned.map(|(socket, pid)| {
-            let comm = *comms.entry(pid).or_insert_with(|| procfs::comm(host, pid).unwrap_or_default());
-            (ends(socket), (pid, comm))
-        });
-        OlderConnections(by_ends.collect())
+        OlderConnections { inodes, owners: Some(owners.clone()) }
     }
 
-    pub fn owner(&self, ends: &Ends) -> Option<(i32, Comm)> {
-        self.0.get(ends).copied()
+    pub fn owner(&self, ends: &Ends) -> Option<SocketOwner> {
+        self.owners.as_ref()?.owner(*self.inodes.get(ends)?)
     }
 
     /// Another connection has these ends now.
     pub fn reused(&mut self, ends: &Ends) {
-        self.0.remove(ends);
+        self.inodes.remove(ends);
     }
 }
 

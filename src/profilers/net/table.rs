@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::profilers::net::connection::{ConnectionOutcome, ConnectionPhase, ConnectionsOf, Direction, OUTCOMES};
+use crate::profilers::net::connection::{ConnectionOutcome, ConnectionPhase, ConnectionsOf, Direction};
 use crate::profilers::net::endpoint::{Endpoint, Ends, address_value, port_value};
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value};
@@ -49,7 +49,7 @@ pub struct ConnectionRow {
     /// Times to connect, or to be accepted.
     pub latency: Latency,
     /// By [`ConnectionOutcome`].
-    pub outcomes: [u64; OUTCOMES],
+    pub outcomes: [u64; ConnectionOutcome::ALL.len()],
     pub than: u64,
     /// Those that wait as the interval ends.
     pub now: Option<u64>,
@@ -64,20 +64,10 @@ impl ConnectionRow {
     }
 
     fn failures(&self) -> u64 {
-        let failures = OF_FAILURES.iter().map(|outcome| self.outcomes[*outcome as usize]);
-        failures.sum()
+        let failures = ConnectionOutcome::ALL.iter().filter(|outcome| outcome.is_failure());
+        failures.map(|outcome| self.outcomes[*outcome as usize]).sum()
     }
 }
-
-const OF_FAILURES: [ConnectionOutcome; 7] = [
-    ConnectionOutcome::Refused,
-    ConnectionOutcome::TimedOut,
-    ConnectionOutcome::Failed,
-    ConnectionOutcome::GivenUp,
-    ConnectionOutcome::NeverAccepted,
-    ConnectionOutcome::ResetByPeer,
-    ConnectionOutcome::Reset,
-];
 
 impl ConnectionsRow for ConnectionRow {
     fn connections(&self) -> &ConnectionsOf {
@@ -103,7 +93,7 @@ const MEANINGS: [Meaning; 17] = [
     CONNECTIONS_MEANINGS[4],
     ("refused", "connects that the peer, or its machine, refused"),
     ("timed_out", "connects, and connections, that got no answer"),
-    ("failed", "connects that failed in another way: no route, for example"),
+    ("failed", "connects that failed in another way: the peer is unreachable, or all ports are taken, for example"),
     ("given_up", "connects that the program gave up: it closed the socket, or was killed"),
     ("never_accepted", "closed before accept took them"),
     ("resets", "connections that ended with a reset, from either side"),
