@@ -121,7 +121,7 @@ fn name_in(mount: &DiskMount, directory: &File, key: InodeKey, seen_ns: u64) -> 
 }
 
 fn judged(mount: &DiskMount, path: PathBuf, meta: &Metadata, key: InodeKey, seen_ns: u64) -> FileName {
-    if meta.ino() != key.inode {
+    if (BlockDevice::of(meta.dev()), meta.ino()) != (key.device, key.inode) {
         return FileName::unknown(FoundBy::NoAnswer);
     }
     let born = meta.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());

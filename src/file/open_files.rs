@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
+use crate::file::mounted::fdinfo_number;
 use crate::file::{FileName, FilePath, FoundBy, InodeKey};
 use crate::host::{BlockDevice, processes};
 use crate::outside::WorkerContext;
@@ -64,7 +65,9 @@ fn descriptors(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHash
             continue;
         }
         let Ok(info) = fs::read_to_string(process.join("fdinfo").join(entry.file_name())) else { continue };
-        let (Some(mount), Some(inode)) = (value(&info, "mnt_id:"), value(&info, "ino:")) else { continue };
+        let (Some(mount), Some(inode)) = (fdinfo_number(&info, "mnt_id:"), fdinfo_number(&info, "ino:")) else {
+            continue;
+        };
         if !wanted.iter().any(|key| key.inode == inode) {
             continue;
         }
@@ -74,10 +77,6 @@ fn descriptors(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHash
             found.entry(key).or_insert_with(|| name(path.into_os_string().into_vec(), FoundBy::Descriptor(pid)));
         }
     }
-}
-
-fn value(info: &str, key: &str) -> Option<u64> {
-    info.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
 }
 
 /// The devices of the mounts that a process sees.
