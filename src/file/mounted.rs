@@ -8,8 +8,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+
 use crate::host::{BlockDevice, Host, processes};
-use crate::outside::WorkerContext;
+use crate::outside::{self, Question, WorkerContext};
 use crate::sys::below::open_below;
 use crate::sys::mounts::unescaped;
 
@@ -34,14 +37,14 @@ pub(super) struct DiskMount {
     pub point: PathBuf,
 }
 
-/// Most bytes of a mount table. Hosts of containers have thousands of lines.
-const MAX_BYTES: u64 = 4 << 20;
+/// Most bytes of our mount table. Hosts of containers have thousands of lines.
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// The mounts of file systems on disks in a mount namespace, those of a whole file system first. `task`: a process in
-/// the namespace, or `self`.
-pub(super) fn disk_mounts(host: &Host, task: &str) -> Vec<DiskMount> {
+/// the namespace, or `self`. Of the table `max_bytes` are read.
+pub(super) fn disk_mounts(host: &Host, task: &str, max_bytes: u64) -> Vec<DiskMount> {
     let Ok(table) = File::open(host.proc.join(task).join("mountinfo")) else { return Vec::new() };
-    let lines = BufReader::new(table.take(MAX_BYTES)).split(b'\n').map_while(Result::ok);
+    let lines = BufReader::new(table.take(max_bytes)).split(b'\n').map_while(Result::ok);
     let mut mounts: Vec<DiskMount> = lines.filter_map(|line| parse(&line)).collect();
     mounts.sort_by_key(|mount| mount.root != b"/");
     mounts
@@ -100,23 +103,41 @@ pub(super) fn fdinfo_number(info: &str, key: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
 }
 
-/// One process of each mount namespace but our own. This reads links that may hang.
-pub(super) fn other_namespaces(context: &WorkerContext) -> Vec<i32> {
+/// Asks for the mount namespaces of processes: these links may hang.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NamespacesOf(Vec<i32>);
+
+impl Question for NamespacesOf {
+    /// For each process the number of its namespace. None: it has ended, or may not be read.
+    type Answer = Vec<Option<u64>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<Option<u64>> {
+        let of = |pid: &i32| {
+            context.about(*pid);
+            namespace(&context.host, &pid.to_string())
+        };
+        self.0.iter().map(of).collect()
+    }
+}
+
+/// `mnt:[4026531841]`
+fn namespace(host: &Host, task: &str) -> Option<u64> {
+    let link = fs::read_link(host.proc.join(task).join("ns/mnt")).ok()?;
+    link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// One process of each mount namespace but our own.
+pub(super) fn other_namespaces(host: &Host) -> Vec<i32> {
     /// Namespaces that are searched.
     const MAX_NAMESPACES: usize = 64;
-    let host = &context.host;
-    let namespace = |task: &str| fs::read_link(host.proc.join(task).join("ns/mnt")).ok();
-    let mut known: Vec<PathBuf> = namespace("self").into_iter().collect();
+    let mut known: FxHashSet<u64> = namespace(host, "self").into_iter().collect();
     let mut found = Vec::new();
-    for pid in processes(host) {
-        context.about(pid);
-        let Some(link) = namespace(&pid.to_string()).filter(|link| !known.contains(link)) else { continue };
-        known.push(link);
-        found.push(pid);
-        if found.len() >= MAX_NAMESPACES {
-            break;
+    outside::ask_each(host, &processes(host), NamespacesOf, |pid, namespace| {
+        if known.insert(namespace) {
+            found.push(pid);
         }
-    }
+        found.len() < MAX_NAMESPACES
+    });
     found
 }
 
@@ -145,7 +166,7 @@ mod tests {
             \n";
         let process = FixtureProcess::new(5);
         fs::write(process.host().proc.join("5/mountinfo"), table).unwrap();
-        let mounts = disk_mounts(&process.host(), "5");
+        let mounts = disk_mounts(&process.host(), "5", MAX_BYTES);
         let found: Vec<(u32, DiskFileSystem, &Path)> =
             mounts.iter().map(|mount| (mount.device.0, mount.kind, mount.point.as_path())).collect();
         assert_eq!(

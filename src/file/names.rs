@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustc_hash::FxHashMap;
 
+use crate::file::asker::FileAsker;
 use crate::file::known::{KnownNames, MAX_KNOWN};
-use crate::file::{FileAspect, FileCell, FileName, FoundBy, InodeKey, NamesOfInodes};
+use crate::file::{FileAspect, FileCell, FileName, FoundBy, InodeKey};
 use crate::host::{BlockDevices, Host};
-use crate::outside::{self, AskedOf, NoAnswer};
-use crate::sys::{self, monotonic_ns, realtime_ns, replayed};
+use crate::sys::{self, monotonic_ns, replayed};
 
 /// Most files that wait for their question.
 const MAX_WAITING: usize = 4096;
@@ -22,8 +22,6 @@ const MAX_AT_ONCE: usize = 64;
 const ASK_AGAIN_NS: u64 = 2_000_000_000;
 /// The shortest time between questions: 6,400 files a second at most.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(10);
-/// After so many questions that hang, no more are asked.
-const MAX_HANGS: usize = 3;
 
 /// The files that events tell of: what the thread of the profiler has.
 #[derive(Debug)]
@@ -104,18 +102,12 @@ impl FileNames {
 
 /// Asks about all files that come, until the profiler has ended.
 fn ask_all(host: &Host, to_ask: &Receiver<(InodeKey, u64)>, known: &KnownNames) {
-    let mut hangs = 0;
+    let mut asker = FileAsker::new(host.clone());
     while let Ok(first) = to_ask.recv() {
         let mut asked = vec![first];
         asked.extend(to_ask.try_iter().take(MAX_AT_ONCE - 1));
-        let to_realtime = |time: u64| realtime_ns().saturating_sub(monotonic_ns().saturating_sub(time));
-        let question = NamesOfInodes(asked.iter().map(|(key, time)| (*key, to_realtime(*time))).collect());
-        // Which user's file it is, and so who could make the worker hang, is not known.
-        let answer = (hangs < MAX_HANGS).then(|| outside::ask(host, AskedOf::file_of_users(&[]), &question));
-        hangs += usize::from(matches!(answer, Some(Err(NoAnswer::Late(_)))));
-        let mut answers = answer.and_then(Result::ok).map(|answered| answered.value).unwrap_or_default().into_iter();
-        for (key, _) in asked {
-            known.tell(key, answers.next().unwrap_or_else(|| FileName::unknown(FoundBy::NoAnswer)));
+        for ((key, _), name) in asked.iter().zip(asker.names(&asked)) {
+            known.tell(*key, name);
         }
         std::thread::sleep(BETWEEN_QUESTIONS);
     }
