@@ -11,22 +11,96 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
-use crate::file::mounted::{DiskFileSystem, DiskMount, disk_mounts, other_namespaces};
+use crate::file::mounted::{DiskFileSystem, DiskMount, MAX_BYTES, disk_mounts};
 use crate::file::{FileName, FilePath, FoundBy, InodeKey};
-use crate::host::{BlockDevice, Host};
-use crate::outside::WorkerContext;
+use crate::host::BlockDevice;
+use crate::outside::{Question, WorkerContext};
 use crate::sys::file_handle::{FileHandle, open_by_handle, xfs_generation};
 use crate::sys::monotonic_ns;
 
-/// The mount tables of one question.
-pub(super) struct MountTables {
-    /// Mounts by mount namespace, which a process stands for.
-    tables: Vec<(String, Vec<DiskMount>)>,
-    /// The mount namespaces of other processes were read, too.
-    has_others: bool,
-    open: FxHashMap<BlockDevice, Option<OpenMount>>,
+/// Asks for the names of files.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct NamesOfInodes {
+    /// Each with the time of an event about it, ns of CLOCK_REALTIME.
+    pub files: Vec<(InodeKey, u64)>,
+    /// A process of each other mount namespace that is searched.
+    pub namespaces: Vec<i32>,
+}
+
+impl Question for NamesOfInodes {
+    /// In the order of the question.
+    type Answer = Vec<FileName>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Vec<FileName> {
+        let kept = std::mem::take(context.remembered::<MountTables>());
+        let tables = kept.if_usable(&self.namespaces).unwrap_or_else(|| MountTables::read(&self.namespaces, context));
+        let mut search = MountSearch { tables, open: FxHashMap::default(), context };
+        let names = self.files.iter().map(|(key, seen_ns)| search.name(*key, *seen_ns)).collect();
+        let tables = search.tables;
+        *context.remembered() = tables;
+        names
+    }
+}
+
+/// The mount tables that a worker keeps for a while.
+#[derive(Default)]
+struct MountTables {
+    read_ns: u64,
+    /// A process of each other mount namespace.
+    namespaces: Vec<i32>,
+    own: Vec<DiskMount>,
+    /// The mounts in other namespaces, with the process. None: they were not needed yet.
+    others: Option<Vec<(i32, DiskMount)>>,
+    /// Devices that are mounted nowhere.
+    not_mounted: FxHashSet<BlockDevice>,
+}
+
+/// The tables are kept for so long.
+const KEEP_NS: u64 = 2_000_000_000;
+/// Most bytes of the mount tables of other namespaces, which their users fill.
+const MAX_OTHER_BYTES: u64 = 16 << 20;
+
+impl MountTables {
+    fn read(namespaces: &[i32], context: &WorkerContext) -> MountTables {
+        context.about(0);
+        MountTables {
+            read_ns: monotonic_ns(),
+            namespaces: namespaces.to_vec(),
+            own: disk_mounts(&context.host, "self", MAX_BYTES),
+            ..MountTables::default()
+        }
+    }
+
+    fn if_usable(self, namespaces: &[i32]) -> Option<MountTables> {
+        let is_new = monotonic_ns().saturating_sub(self.read_ns) < KEEP_NS;
+        (is_new && self.namespaces == namespaces).then_some(self)
+    }
+
+    /// The mounts of a device in other namespaces.
+    fn others(&mut self, device: BlockDevice, context: &WorkerContext) -> Vec<(i32, DiskMount)> {
+        let others = self.others.get_or_insert_with(|| {
+            let max_bytes = MAX_OTHER_BYTES / self.namespaces.len().max(1) as u64;
+            let mounts = |pid: &i32| {
+                context.about(*pid);
+                let mounts = disk_mounts(&context.host, &pid.to_string(), max_bytes);
+                let pid = *pid;
+                mounts.into_iter().map(move |mount| (pid, mount))
+            };
+            self.namespaces.iter().flat_map(mounts).collect()
+        });
+        others.iter().filter(|(_, mount)| mount.device == device).cloned().collect()
+    }
+}
+
+/// The answering of one question.
+struct MountSearch<'a> {
+    tables: MountTables,
+    /// Mounts are closed with the question, so that nothing keeps them from being unmounted for long.
+    open: FxHashMap<BlockDevice, OpenMount>,
+    context: &'a WorkerContext,
 }
 
 struct OpenMount {
@@ -34,69 +108,37 @@ struct OpenMount {
     directory: File,
 }
 
-/// A process of each other mount namespace, and when a worker last searched for them, ns.
-#[derive(Default)]
-struct LastSearch {
-    searched_ns: Option<u64>,
-    pids: Vec<i32>,
-}
-
-/// Other mount namespaces are searched that often at most.
-const SEARCH_NS: u64 = 2_000_000_000;
-
-impl MountTables {
-    pub fn read(host: &Host) -> MountTables {
-        let own = ("self".to_owned(), disk_mounts(host, "self"));
-        MountTables { tables: vec![own], has_others: false, open: FxHashMap::default() }
-    }
-
-    /// The mount of a file system, opened. It is closed with the question, so that nothing keeps it from being unmounted for
-    /// long.
-    fn mount_of(&mut self, device: BlockDevice, context: &mut WorkerContext) -> Option<&OpenMount> {
-        if !self.open.contains_key(&device) {
-            let mut opened = self.opened(device, &context.host);
-            if opened.is_none() && self.read_others(context) {
-                opened = self.opened(device, &context.host);
+impl MountSearch<'_> {
+    fn name(&mut self, key: InodeKey, seen_ns: u64) -> FileName {
+        if !self.open.contains_key(&key.device) && !self.tables.not_mounted.contains(&key.device) {
+            match self.opened(key.device) {
+                Some(mount) => drop(self.open.insert(key.device, mount)),
+                None => drop(self.tables.not_mounted.insert(key.device)),
             }
-            self.open.insert(device, opened);
         }
-        self.open.get(&device)?.as_ref()
-    }
-
-    fn opened(&self, device: BlockDevice, host: &Host) -> Option<OpenMount> {
-        let mounts = self.tables.iter().flat_map(|(task, table)| table.iter().map(move |mount| (task, mount)));
-        mounts.filter(|(_, mount)| mount.device == device).find_map(|(task, mount)| {
-            let directory = mount.open(host, task)?;
-            Some(OpenMount { mount: mount.clone(), directory })
-        })
-    }
-
-    /// False: they were read before.
-    fn read_others(&mut self, context: &mut WorkerContext) -> bool {
-        if std::mem::replace(&mut self.has_others, true) {
-            return false;
-        }
-        let now = monotonic_ns();
-        let last = context.remembered::<LastSearch>();
-        if last.searched_ns.is_none_or(|last| now.saturating_sub(last) > SEARCH_NS) {
-            let pids = other_namespaces(context);
-            *context.remembered() = LastSearch { searched_ns: Some(now), pids };
-        }
-        for pid in context.remembered::<LastSearch>().pids.clone() {
-            context.about(pid);
-            let task = pid.to_string();
-            let mounts = disk_mounts(&context.host, &task);
-            self.tables.push((task, mounts));
-        }
-        true
-    }
-
-    /// The name of a file. `seen_ns`: when an event told of it, CLOCK_REALTIME.
-    pub fn name(&mut self, key: InodeKey, seen_ns: u64, context: &mut WorkerContext) -> FileName {
-        match self.mount_of(key.device, context) {
+        // A disk may be slow: that is the fault of no process.
+        self.context.about(0);
+        match self.open.get(&key.device) {
             Some(OpenMount { mount, directory }) => name_in(mount, directory, key, seen_ns),
             None => FileName::unknown(FoundBy::NoMount),
         }
+    }
+
+    /// A mount of the device, in our namespace or another one.
+    fn opened(&mut self, device: BlockDevice) -> Option<OpenMount> {
+        let MountSearch { tables, context, .. } = self;
+        let opened = |task: &str, mount: &DiskMount| {
+            let directory = mount.open(&context.host, task)?;
+            Some(OpenMount { mount: mount.clone(), directory })
+        };
+        context.about(0);
+        let mut own = tables.own.iter().filter(|mount| mount.device == device);
+        own.find_map(|mount| opened("self", mount)).or_else(|| {
+            tables.others(device, context).iter().find_map(|(pid, mount)| {
+                context.about(*pid);
+                opened(&pid.to_string(), mount)
+            })
+        })
     }
 }
 
@@ -121,7 +163,7 @@ fn name_in(mount: &DiskMount, directory: &File, key: InodeKey, seen_ns: u64) -> 
 }
 
 fn judged(mount: &DiskMount, path: PathBuf, meta: &Metadata, key: InodeKey, seen_ns: u64) -> FileName {
-    if meta.ino() != key.inode {
+    if (BlockDevice::of(meta.dev()), meta.ino()) != (key.device, key.inode) {
         return FileName::unknown(FoundBy::NoAnswer);
     }
     let born = meta.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());

@@ -1,9 +1,10 @@
 //! Which file an inode is: events tell of files by device and inode, users know them by their paths.
 //!
-//! `names` asks on a thread of its own, `known` remembers, `cell` is what a row has in place of the path. In a worker
+//! `names` has a thread on which `asker` asks, `known` remembers, `cell` is what a row has in place of the path. In a worker
 //! `by_inode` asks the file system for the inode (`mounted` finds where it is mounted), and `open_files` searches the
 //! descriptors and mappings of processes for what that does not tell. Files of network file systems are not touched.
 
+mod asker;
 mod by_inode;
 mod cell;
 mod known;
@@ -14,7 +15,7 @@ mod open_files;
 use serde::{Deserialize, Serialize};
 
 use crate::host::BlockDevice;
-use crate::outside::{Question, QuestionHandler, WorkerContext, as_bytes};
+use crate::outside::{QuestionHandler, as_bytes};
 
 pub use cell::{FileAspect, FileCell};
 pub use names::FileNames;
@@ -95,28 +96,9 @@ impl FileName {
     }
 }
 
-/// Asks for the names of files, each with the time of an event about it, ns of CLOCK_REALTIME.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct NamesOfInodes(Vec<(InodeKey, u64)>);
-
-impl Question for NamesOfInodes {
-    /// In the order of the question.
-    type Answer = Vec<FileName>;
-
-    fn answer(&self, context: &mut WorkerContext) -> Vec<FileName> {
-        let mut mounts = by_inode::MountTables::read(&context.host);
-        let mut names: Vec<FileName> =
-            self.0.iter().map(|(key, seen_ns)| mounts.name(*key, *seen_ns, context)).collect();
-        drop(mounts);
-        let unnamed = self.0.iter().zip(&names).filter(|(_, name)| name.found.may_be_open());
-        let wanted: Vec<InodeKey> = unnamed.map(|((key, _), _)| *key).collect();
-        let mut open = open_files::find(&wanted, context);
-        for ((key, _), name) in self.0.iter().zip(&mut names) {
-            *name = open.remove(key).unwrap_or_else(|| name.clone());
-        }
-        names
-    }
-}
-
 /// The questions to workers about files.
-pub const QUESTIONS: &[QuestionHandler] = &[QuestionHandler::of::<NamesOfInodes>()];
+pub const QUESTIONS: &[QuestionHandler] = &[
+    QuestionHandler::of::<by_inode::NamesOfInodes>(),
+    QuestionHandler::of::<mounted::NamespacesOf>(),
+    QuestionHandler::of::<open_files::OpenFilesOf>(),
+];

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustc_hash::FxHashMap;
 
+use crate::file::asker::FileAsker;
 use crate::file::known::{KnownNames, MAX_KNOWN};
-use crate::file::{FileAspect, FileCell, FileName, FoundBy, InodeKey, NamesOfInodes};
+use crate::file::{FileAspect, FileCell, FileName, FoundBy, InodeKey};
 use crate::host::{BlockDevices, Host};
-use crate::outside::{self, AskedOf, NoAnswer};
-use crate::sys::{self, monotonic_ns, realtime_ns};
+use crate::sys::{self, monotonic_ns, replayed};
 
 /// Most files that wait for their question.
 const MAX_WAITING: usize = 4096;
@@ -22,15 +22,14 @@ const MAX_AT_ONCE: usize = 64;
 const ASK_AGAIN_NS: u64 = 2_000_000_000;
 /// The shortest time between questions: 6,400 files a second at most.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(10);
-/// After so many questions that hang, no more are asked.
-const MAX_HANGS: usize = 3;
 
 /// The files that events tell of: what the thread of the profiler has.
 #[derive(Debug)]
 pub struct FileNames {
     tid: i32,
     known: Arc<KnownNames>,
-    questions: Sender<(InodeKey, u64)>,
+    /// None in a replay: the files of a recording are on another machine.
+    questions: Option<Sender<(InodeKey, u64)>>,
     /// When each file was asked about last, ns.
     asked: FxHashMap<InodeKey, u64>,
 }
@@ -39,12 +38,15 @@ impl FileNames {
     /// # Errors
     /// No thread can be started.
     pub fn start(host: &Host, devices: BlockDevices) -> Result<FileNames> {
-        let (questions, to_ask) = bounded(MAX_WAITING);
         let known = Arc::new(KnownNames::new(devices));
+        if replayed::is_on() {
+            return Ok(FileNames { tid: replayed::THREAD_ID, known, questions: None, asked: FxHashMap::default() });
+        }
+        let (questions, to_ask) = bounded(MAX_WAITING);
         let (names, host) = (known.clone(), host.clone());
         let work = move || ask_all(&host, &to_ask, &names);
         let tid = sys::start_thread("file-names", work).context("cannot start the thread that asks for file names")?;
-        Ok(FileNames { tid, known, questions, asked: FxHashMap::default() })
+        Ok(FileNames { tid, known, questions: Some(questions), asked: FxHashMap::default() })
     }
 
     /// The tid of the thread that asks.
@@ -60,14 +62,20 @@ impl FileNames {
         }
     }
 
+    /// A file that cannot be asked about is entered, too, so that its next events cost no more than a look.
     #[cold]
     fn ask(&mut self, key: InodeKey, time: u64) {
         if self.asked.len() >= MAX_KNOWN {
-            self.asked.clear();
+            self.asked.retain(|_, asked| time.saturating_sub(*asked) <= ASK_AGAIN_NS);
+            if self.asked.len() > MAX_KNOWN / 2 {
+                self.asked.clear();
+            }
         }
-        // Without room among the questions, the next event of the file asks.
-        if self.known.expect(key, time) && self.questions.try_send((key, time)).is_ok() {
-            self.asked.insert(key, time);
+        self.asked.insert(key, time);
+        let Some(questions) = self.questions.as_ref().filter(|questions| !questions.is_full()) else { return };
+        self.known.expect(key);
+        if questions.try_send((key, time)).is_err() {
+            self.known.tell(key, FileName::unknown(FoundBy::NoAnswer));
         }
     }
 
@@ -94,19 +102,80 @@ impl FileNames {
 
 /// Asks about all files that come, until the profiler has ended.
 fn ask_all(host: &Host, to_ask: &Receiver<(InodeKey, u64)>, known: &KnownNames) {
-    let mut hangs = 0;
+    let mut asker = FileAsker::new(host.clone());
     while let Ok(first) = to_ask.recv() {
         let mut asked = vec![first];
         asked.extend(to_ask.try_iter().take(MAX_AT_ONCE - 1));
-        let to_realtime = |time: u64| realtime_ns().saturating_sub(monotonic_ns().saturating_sub(time));
-        let question = NamesOfInodes(asked.iter().map(|(key, time)| (*key, to_realtime(*time))).collect());
-        // Which user's file it is, and so who could make the worker hang, is not known.
-        let answer = (hangs < MAX_HANGS).then(|| outside::ask(host, AskedOf::file_of_users(&[]), &question));
-        hangs += usize::from(matches!(answer, Some(Err(NoAnswer::Late(_)))));
-        let mut answers = answer.and_then(Result::ok).map(|answered| answered.value).unwrap_or_default().into_iter();
-        for (key, _) in asked {
-            known.tell(key, answers.next().unwrap_or_else(|| FileName::unknown(FoundBy::NoAnswer)));
+        for ((key, _), name) in asked.iter().zip(asker.names(&asked)) {
+            known.tell(*key, name);
         }
         std::thread::sleep(BETWEEN_QUESTIONS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::host::BlockDevice;
+
+    /// Longer than anything but a hang.
+    const GUARD: Duration = Duration::from_secs(60);
+
+    /// The questions of a test, which has no thread that answers them.
+    fn unanswered(limit: usize) -> (FileNames, Receiver<(InodeKey, u64)>) {
+        let (questions, to_ask) = bounded(limit);
+        let known = Arc::new(KnownNames::new(BlockDevices::default()));
+        (FileNames { tid: 0, known, questions: Some(questions), asked: FxHashMap::default() }, to_ask)
+    }
+
+    fn key(inode: usize) -> InodeKey {
+        InodeKey { device: BlockDevice(8 << 20), inode: inode as u64 }
+    }
+
+    #[test]
+    fn files_that_cannot_be_asked_about_cost_a_look() {
+        let (mut names, to_ask) = unanswered(1);
+        (0..3).for_each(|inode| names.seen(key(inode), 1));
+        let asked =
+            |to_ask: &Receiver<(InodeKey, u64)>| to_ask.try_iter().map(|(key, _)| key.inode).collect::<Vec<_>>();
+        assert_eq!(asked(&to_ask), [0]);
+        (0..3).for_each(|inode| names.seen(key(inode), 2));
+        assert_eq!(asked(&to_ask), [0; 0], "not again at once");
+        assert_eq!(names.name(key(1)).found, FoundBy::NotAsked);
+        names.seen(key(1), 2 + ASK_AGAIN_NS);
+        assert_eq!(asked(&to_ask), [1], "but later");
+    }
+
+    #[test]
+    fn many_files_are_asked_about_once() {
+        let (mut names, to_ask) = unanswered(4 * MAX_KNOWN);
+        (0..2 * MAX_KNOWN).for_each(|inode| names.seen(key(inode), inode as u64 * ASK_AGAIN_NS / 1000));
+        assert!(names.asked.len() <= MAX_KNOWN);
+        let old = to_ask.try_iter().count();
+        assert_eq!(old, 2 * MAX_KNOWN);
+        let newest = 2 * MAX_KNOWN - 1000..2 * MAX_KNOWN;
+        let now = 2 * MAX_KNOWN as u64 * ASK_AGAIN_NS / 1000;
+        newest.for_each(|inode| names.seen(key(inode), now));
+        assert_eq!(to_ask.try_iter().count(), 0, "the newest are not forgotten");
+    }
+
+    /// An event may be stamped far ahead, and a question may stay without an answer.
+    #[test]
+    fn no_wait_is_longer_than_the_patience() {
+        let (mut names, _to_ask) = unanswered(9);
+        let start = Instant::now();
+        names.seen(key(1), u64::MAX);
+        assert_eq!(names.name(key(1)).found, FoundBy::NoAnswer);
+        assert!(start.elapsed() < GUARD, "the time of the event is not waited for");
+    }
+
+    #[test]
+    fn what_is_not_asked_about_is_not_waited_for() {
+        let (mut names, _) = unanswered(9);
+        names.questions = None; // as in a replay
+        names.seen(key(1), 1);
+        assert_eq!(names.name_by(key(1), u64::MAX).found, FoundBy::NotAsked);
     }
 }

@@ -9,45 +9,66 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
+use crate::file::mounted::fdinfo_number;
 use crate::file::{FileName, FilePath, FoundBy, InodeKey};
-use crate::host::{BlockDevice, processes};
-use crate::outside::WorkerContext;
+use crate::host::{BlockDevice, Host, processes};
+use crate::outside::{self, Question, WorkerContext};
 use crate::sys;
 use crate::sys::monotonic_ns;
 
-/// When a worker last searched, ns.
-#[derive(Default)]
-struct LastScan(Option<u64>);
-
-/// Processes are searched that often at most.
-const SCAN_NS: u64 = 5_000_000_000;
 /// The CPU time that a search may take, ns.
 const MAX_CPU_NS: u64 = 150_000_000;
+/// The time that a search may take, ns, but for a process that does not answer.
+const MAX_SEARCH_NS: u64 = 1_000_000_000;
 /// Most descriptors that are looked at in one process.
 const MAX_DESCRIPTORS: usize = 4096;
 /// Most bytes of a list of mappings or mounts.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The names of those of `wanted` that a process has open or mapped. Empty if processes were searched a moment ago.
-pub(super) fn find(wanted: &[InodeKey], context: &mut WorkerContext) -> FxHashMap<InodeKey, FileName> {
-    let now = monotonic_ns();
-    let last = &mut context.remembered::<LastScan>().0;
+/// Asks which of the wanted files processes have open or mapped.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct OpenFilesOf {
+    pids: Vec<i32>,
+    wanted: Vec<InodeKey>,
+    max_cpu_ns: u64,
+}
+
+impl Question for OpenFilesOf {
+    /// For each process those of the files that it has. None: there was no time for it.
+    type Answer = Vec<Option<Vec<(InodeKey, FileName)>>>;
+
+    fn answer(&self, context: &mut WorkerContext) -> Self::Answer {
+        let until_ns = sys::thread_cpu_ns().saturating_add(self.max_cpu_ns);
+        let of = |pid: &i32| {
+            if sys::thread_cpu_ns() >= until_ns {
+                return None;
+            }
+            context.about(*pid);
+            let process = context.host.proc.join(pid.to_string());
+            let mut found = FxHashMap::default();
+            descriptors(*pid, &process, &self.wanted, &mut found);
+            mappings(*pid, &process, &self.wanted, &mut found);
+            Some(found.into_iter().collect())
+        };
+        self.pids.iter().map(of).collect()
+    }
+}
+
+/// The names of those of `wanted` that a process has open or mapped. Processes that do not answer are left out.
+pub(super) fn find(host: &Host, wanted: &[InodeKey]) -> FxHashMap<InodeKey, FileName> {
+    let (start_ns, used_before_ns) = (monotonic_ns(), outside::asked_cpu_ns());
+    let left_ns = || MAX_CPU_NS.saturating_sub(outside::asked_cpu_ns().saturating_sub(used_before_ns));
+    let question = |pids| OpenFilesOf { pids, wanted: wanted.to_vec(), max_cpu_ns: left_ns() };
     let mut found = FxHashMap::default();
-    if wanted.is_empty() || last.is_some_and(|last| now.saturating_sub(last) < SCAN_NS) {
-        return found;
-    }
-    *last = Some(now);
-    let until_ns = sys::thread_cpu_ns().saturating_add(MAX_CPU_NS);
-    for pid in processes(&context.host) {
-        if found.len() == wanted.len() || sys::thread_cpu_ns() >= until_ns {
-            break;
+    outside::ask_each(host, &processes(host), question, |_, files: Vec<(InodeKey, FileName)>| {
+        for (key, name) in files {
+            found.entry(key).or_insert(name);
         }
-        context.about(pid);
-        let process = context.host.proc.join(pid.to_string());
-        descriptors(pid, &process, wanted, &mut found);
-        mappings(pid, &process, wanted, &mut found);
-    }
+        let is_in_time = left_ns() > 0 && monotonic_ns().saturating_sub(start_ns) < MAX_SEARCH_NS;
+        found.len() < wanted.len() && is_in_time
+    });
     found
 }
 
@@ -64,7 +85,9 @@ fn descriptors(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHash
             continue;
         }
         let Ok(info) = fs::read_to_string(process.join("fdinfo").join(entry.file_name())) else { continue };
-        let (Some(mount), Some(inode)) = (value(&info, "mnt_id:"), value(&info, "ino:")) else { continue };
+        let (Some(mount), Some(inode)) = (fdinfo_number(&info, "mnt_id:"), fdinfo_number(&info, "ino:")) else {
+            continue;
+        };
         if !wanted.iter().any(|key| key.inode == inode) {
             continue;
         }
@@ -74,10 +97,6 @@ fn descriptors(pid: i32, process: &Path, wanted: &[InodeKey], found: &mut FxHash
             found.entry(key).or_insert_with(|| name(path.into_os_string().into_vec(), FoundBy::Descriptor(pid)));
         }
     }
-}
-
-fn value(info: &str, key: &str) -> Option<u64> {
-    info.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
 }
 
 /// The devices of the mounts that a process sees.
@@ -137,13 +156,13 @@ mod tests {
             .unwrap();
         fs::write(root.join("maps"), "1000-2000 r--p 0 08:01 14   /srv/m n\nx\n1-2 r--p 0 00:00 0\n").unwrap();
         let key = |inode| InodeKey { device: BlockDevice(8 << 20 | 1), inode };
-        let mut context = WorkerContext::new(process.host());
-        let found = find(&[11, 12, 13, 14].map(key), &mut context);
+        let found = find(&process.host(), &[11, 12, 13, 14].map(key));
         let path = |inode| found.get(&key(inode)).and_then(|name| name.path.clone()).map(|path| path.0);
         assert_eq!(path(11).as_deref(), Some(&b"/srv/a"[..]));
         assert_eq!(path(14).as_deref(), Some(&b"/srv/m n"[..]));
         assert_eq!(found.len(), 2);
-        assert!(find(&[key(11)], &mut context).is_empty(), "only now and then");
+        let question = OpenFilesOf { pids: vec![5, 6], wanted: vec![key(11)], max_cpu_ns: 0 };
+        assert_eq!(question.answer(&mut WorkerContext::new(process.host())), [None, None], "no time is left");
     }
 
     #[test]

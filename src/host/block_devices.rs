@@ -42,6 +42,11 @@ impl BlockDevice {
         BlockDevice((major(number) as u32) << 20 | minor(number) as u32)
     }
 
+    /// The number of a file system that is on no disk.
+    pub fn is_anonymous(self) -> bool {
+        self.0 >> 20 == 0
+    }
+
     /// `254:0`
     pub fn parse(text: &str) -> Option<BlockDevice> {
         let (major, minor) = text.trim().split_once(':')?;
