@@ -7,9 +7,10 @@ mod common;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::until;
 use perf_prof::file::{FileNames, FilePath, FoundBy, InodeKey};
 use perf_prof::host::{BlockDevice, BlockDevices, Host};
 use perf_prof::sys::monotonic_ns;
@@ -22,16 +23,38 @@ fn key_of(path: &Path) -> InodeKey {
     InodeKey { device: BlockDevice::of(meta.dev()), inode: meta.ino() }
 }
 
-/// The path of a file, how it was found, and the number of its names.
-type FoundFile = (Option<String>, FoundBy, u32);
+/// What is found of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct FoundFile {
+    path: Option<String>,
+    found: FoundBy,
+    /// The number of its names.
+    links: u32,
+}
+
+impl FoundFile {
+    fn at(path: &Path, links: u32) -> FoundFile {
+        FoundFile { path: Some(path.to_str().unwrap().to_owned()), found: FoundBy::Inode, links }
+    }
+}
+
+/// What is found of a file that an event at this time tells of. A busy machine may need several questions.
+fn found_of(key: InodeKey, time: u64) -> FoundFile {
+    let mut last = None;
+    until("an answer", || {
+        let mut names = FileNames::start(&Host::default(), BlockDevices::default()).unwrap();
+        names.seen(key, time);
+        let name = names.name(key);
+        let path = name.path.as_ref().map(|FilePath(path)| String::from_utf8(path.clone()).unwrap());
+        last = Some(FoundFile { path, found: name.found, links: name.links });
+        name.found != FoundBy::NoAnswer
+    });
+    last.unwrap()
+}
 
 /// What is found of a file that an event tells of now.
 fn found(key: InodeKey) -> FoundFile {
-    let mut names = FileNames::start(&Host::default(), BlockDevices::default()).unwrap();
-    names.seen(key, monotonic_ns());
-    let name = names.name(key);
-    let path = name.path.as_ref().map(|FilePath(path)| String::from_utf8(path.clone()).unwrap());
-    (path, name.found, name.links)
+    found_of(key, monotonic_ns())
 }
 
 #[test]
@@ -40,25 +63,23 @@ fn files_have_the_names_that_they_have_now() {
     let [first, second, third] = ["first", "second", "third"].map(|name| dir.path().join(name));
     fs::write(&first, "x").unwrap();
     let key = key_of(&first);
-    let text = |path: &Path| Some(path.to_str().unwrap().to_owned());
     let got = found(key);
-    if matches!(got.1, FoundBy::NoMount | FoundBy::NotPermitted) {
-        skip!("no files are found by their inodes here: {:?}", got.1);
+    if matches!(got.found, FoundBy::NoMount | FoundBy::NotPermitted) {
+        skip!("no files are found by their inodes here: {:?}", got.found);
     }
-    assert_eq!(got, (text(&first), FoundBy::Inode, 1));
+    assert_eq!(got, FoundFile::at(&first, 1));
     fs::rename(&first, &second).unwrap();
-    assert_eq!(found(key), (text(&second), FoundBy::Inode, 1));
+    assert_eq!(found(key), FoundFile::at(&second, 1));
     fs::hard_link(&second, &third).unwrap();
-    let (path, how, links) = found(key);
-    assert!(path == text(&second) || path == text(&third), "{path:?}");
-    assert_eq!((how, links), (FoundBy::Inode, 2));
+    let got = found(key);
+    assert!(got == FoundFile::at(&second, 2) || got == FoundFile::at(&third, 2), "{got:?}");
     fs::remove_file(&third).unwrap();
     let open = File::open(&second).unwrap();
     fs::remove_file(&second).unwrap();
-    assert_eq!(found(key), (Some(format!("{} (deleted)", second.display())), FoundBy::Inode, 0));
+    assert_eq!(found(key), FoundFile::at(Path::new(&format!("{} (deleted)", second.display())), 0));
     drop(open);
-    assert_eq!(found(key).1, FoundBy::Freed);
-    assert_eq!(found(key_of(dir.path())), (text(dir.path()), FoundBy::Inode, 2), "a directory");
+    assert_eq!(found(key).found, FoundBy::Freed);
+    assert_eq!(found(key_of(dir.path())), FoundFile::at(dir.path(), 2), "a directory");
 }
 
 /// A file keeps its name when it is deleted, and gets a new one when it is renamed.
@@ -72,10 +93,16 @@ fn a_deleted_file_keeps_its_name() {
     let mut time = monotonic_ns();
     let mut path_after = |change: &dyn Fn()| {
         change();
-        names.seen(key, time);
-        // The answer of the second question replaces that of the first.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        time += LATER_NS;
+        // Questions are answered in order: once a new file has its name, the one before it was asked about again.
+        let mut number = 0;
+        until("an answer", || {
+            number += 1;
+            let marker = dir.path().join(format!("{number} at {time}"));
+            fs::write(&marker, "x").unwrap();
+            time += LATER_NS;
+            [key, key_of(&marker)].iter().for_each(|key| names.seen(*key, time));
+            names.name(key_of(&marker)).found != FoundBy::NoAnswer
+        });
         names.name(key).path.as_ref().map(|FilePath(path)| path.clone())
     };
     if path_after(&|| ()).is_none() {
@@ -93,7 +120,7 @@ fn a_reused_inode_is_no_name() {
     let path = dir.path().join("first");
     fs::write(&path, "x").unwrap();
     let key = key_of(&path);
-    if found(key).1 != FoundBy::Inode {
+    if found(key).found != FoundBy::Inode {
         skip!("no files are found by their inodes here");
     }
     let seen = monotonic_ns();
@@ -104,36 +131,48 @@ fn a_reused_inode_is_no_name() {
     let Some(new) = files.into_iter().find(|path| fs::write(path, "x").is_ok() && key_of(path) == key) else {
         skip!("the file system does not reuse the inode");
     };
-    let mut names = FileNames::start(&Host::default(), BlockDevices::default()).unwrap();
-    names.seen(key, seen);
-    assert_eq!(names.name(key).found, FoundBy::Reused);
-    assert_eq!(found(key).0.as_deref(), new.to_str(), "of a later event it is the name");
+    assert_eq!(found_of(key, seen).found, FoundBy::Reused);
+    assert_eq!(found(key).path.as_deref(), new.to_str(), "of a later event it is the name");
 }
 
 /// The file systems that only another mount namespace has, as that of a container.
 #[test]
 fn files_of_other_mount_namespaces_have_names() {
     for (kind, bytes) in [("ext4", 8 << 20), ("xfs", 320 << 20)] {
-        match inside_of_an_image(kind, bytes) {
-            Some((got, want)) => assert_eq!(got, (Some(want), FoundBy::Inode, 1), "{kind}"),
+        let script = "mkfs.$2 -q $0 && mount -o loop $0 $1";
+        match inside_of_an_image(kind, bytes, script) {
+            Some((got, path)) => assert_eq!(got, FoundFile::at(&path, 1), "{kind}"),
             None => skip_part!("no mount of an image of {kind}"),
         }
     }
 }
 
-/// What is found of a file in an image that is mounted in a mount namespace of its own, and its path there.
-fn inside_of_an_image(kind: &str, bytes: u64) -> Option<(FoundFile, String)> {
+/// A mount that covers another one has an inode with the same number: a file that the event does not tell of.
+#[test]
+fn a_mount_that_covers_another_one_is_not_asked() {
+    let script = "mkfs.$2 -q $0 && cp $0 $0.upper && mount -o loop $0 $1 && echo x > $1/inside \
+        && stat -c '%Hd %Ld %i' $1/inside && mount -o loop $0.upper $1";
+    match inside_of_an_image("ext4", 8 << 20, script) {
+        Some((got, _)) => assert_eq!(got.found, FoundBy::NoMount, "{got:?}"),
+        None => skip!("no mount of an image"),
+    }
+}
+
+/// What is found of a file in an image that is mounted in a mount namespace of its own, and its path there. The script mounts
+/// the image $0 at $1.
+fn inside_of_an_image(kind: &str, bytes: u64, script: &str) -> Option<(FoundFile, PathBuf)> {
     let dir = tempfile::tempdir().unwrap();
     let (image, point) = (dir.path().join("image"), dir.path().join("point"));
     fs::create_dir(&point).unwrap();
     File::create(&image).unwrap().set_len(bytes).unwrap();
-    let script =
-        "mkfs.$2 -q $0 && mount -o loop $0 $1 && echo x > $1/inside && stat -c '%Hd %Ld %i' $1/inside && read end";
+    let script = format!("{script} && echo x > $1/inside && stat -c '%Hd %Ld %i' $1/inside && echo && read end");
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script]).args([&image, &point]).arg(kind);
+    command.args(["-m", "sh", "-c", &script]).args([&image, &point]).arg(kind);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    // The first of the files that it tells of, once all is mounted.
+    let told: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let line = told.first().cloned().unwrap_or_default();
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let got = if let [major, minor, inode] = numbers[..] {
         Some(found(InodeKey { device: BlockDevice((major << 20 | minor) as u32), inode }))
@@ -142,5 +181,5 @@ fn inside_of_an_image(kind: &str, bytes: u64) -> Option<(FoundFile, String)> {
     };
     drop(child.stdin.take());
     child.wait().unwrap();
-    Some((got?, point.join("inside").to_str()?.to_owned()))
+    Some((got?, point.join("inside")))
 }
