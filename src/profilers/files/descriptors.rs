@@ -6,11 +6,13 @@ use crate::profilers::files::names::{CalledFiles, FileNumber};
 
 /// Most known descriptors of all processes.
 const MAX_DESCRIPTORS: usize = 1 << 18;
+/// How often an open descriptor is asked once more after /proc has told nothing of it.
+const MAX_ASKED_AGAIN: u8 = 3;
 /// Most descriptors that a new process has from its parent.
 const MAX_INHERITED: usize = 1024;
 
 /// An open file of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct OpenDescriptor {
     file: FileNumber,
     closes_on_exec: bool,
@@ -20,6 +22,8 @@ struct OpenDescriptor {
     position: Option<u64>,
     /// Calls that move the position and go on.
     moving: u32,
+    /// How often it was asked once more.
+    asked_again: u8,
 }
 
 /// The known descriptors, by process. That with the number `AT_FDCWD` is the current directory.
@@ -32,12 +36,15 @@ pub struct Descriptors {
 impl Descriptors {
     /// The file of a descriptor; one that is not known is asked.
     pub fn file(&mut self, pid: i32, tid: i32, fd: i32, names: &mut CalledFiles) -> FileNumber {
-        if let Some(known) = self.processes.get(&pid).and_then(|of| of.get(&fd)) {
-            names.uses(known.file);
+        if let Some(known) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
+            if names.uses(known.file) && known.asked_again < MAX_ASKED_AGAIN {
+                known.file = names.by_descriptor(pid, tid, fd);
+                known.asked_again += 1;
+            }
             return known.file;
         }
-        let file = names.by_descriptor(tid, fd);
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec: false, is_direct: false, position: None, moving: 0 });
+        let file = names.by_descriptor(pid, tid, fd);
+        self.add(pid, fd, OpenDescriptor { file, ..OpenDescriptor::default() });
         file
     }
 
@@ -53,7 +60,7 @@ impl Descriptors {
         let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
         let position = (!has(libc::O_APPEND)).then_some(0);
         let (closes_on_exec, is_direct) = (has(libc::O_CLOEXEC), flags.is_some() && has(libc::O_DIRECT));
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, is_direct, position, moving: 0 });
+        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, is_direct, position, ..OpenDescriptor::default() });
     }
 
     pub fn is_direct(&self, pid: i32, fd: i32) -> bool {
@@ -69,16 +76,16 @@ impl Descriptors {
     pub fn closed(&mut self, pid: i32, fd: i32, names: &mut CalledFiles) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.remove(&fd)) {
             self.known -= 1;
-            names.closed(open.file);
+            names.closed(open.file, pid, fd);
         }
     }
 
     /// Descriptors from `first` to `last` are closed, or those of them that `closes` is true of.
     pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32, bool) -> bool, names: &mut CalledFiles) {
         let Some(of) = self.processes.get_mut(&pid) else { return };
-        for (_, open) in of.extract_if(|fd, open| closes(*fd, open.closes_on_exec)) {
+        for (fd, open) in of.extract_if(|fd, open| closes(*fd, open.closes_on_exec)) {
             self.known -= 1;
-            names.closed(open.file);
+            names.closed(open.file, pid, fd);
         }
     }
 
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn a_descriptor_is_followed() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, fd));
+        let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, 7, fd));
         all.opened(7, 3, one, Some(libc::O_CLOEXEC));
         all.duplicated(7, 3, 5, false, &mut names);
         all.duplicated(7, 9, 3, false, &mut names); // 9 is not known, and 3 is another file now
@@ -192,10 +199,27 @@ mod tests {
         assert_eq!((all.known, all.processes.len()), (0, 0));
     }
 
+    /// The number that was asked is closed before /proc tells, while a copy of the descriptor is open.
+    #[test]
+    fn an_open_descriptor_is_asked_again() {
+        let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
+        let first = all.file(7, 7, 3, &mut names);
+        all.duplicated(7, 3, 1, false, &mut names);
+        all.closed(7, 3, &mut names);
+        let again = all.file(7, 7, 1, &mut names);
+        assert_ne!(again, first);
+        assert_eq!(all.file(7, 7, 1, &mut names), again, "it is asked");
+        for _ in 0..10 {
+            let asked = all.file(7, 7, 1, &mut names);
+            names.closed(asked, 7, 1);
+        }
+        assert_eq!(all.file(7, 7, 1, &mut names), all.file(7, 7, 1, &mut names), "no more");
+    }
+
     #[test]
     fn a_position_is_known_or_not() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let file = names.by_descriptor(7, 3);
+        let file = names.by_descriptor(7, 7, 3);
         all.opened(7, 3, file, Some(0));
         let call = |all: &mut Descriptors, bytes| {
             all.moves(7, 3);
@@ -214,7 +238,7 @@ mod tests {
     #[test]
     fn descriptors_are_bounded() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let file = names.by_descriptor(7, 3);
+        let file = names.by_descriptor(7, 7, 3);
         (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0)));
         assert_eq!(all.known, 10);
         (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0)));

@@ -312,7 +312,7 @@ impl Files {
             DescriptorEffect::Opens { flags } => {
                 let flags = flags.map(|index| call.arg(index) as i32);
                 let is_read = call.file != FileNumber::UNREAD;
-                let file = if is_read { call.file } else { names.by_descriptor(tid, new) };
+                let file = if is_read { call.file } else { names.by_descriptor(pid, tid, new) };
                 descriptors.opened(pid, new, file, flags);
             }
             DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),

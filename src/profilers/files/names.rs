@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const MAX_DEPTH: usize = 16;
 
 /// The number of a file in this run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileNumber(u32);
 
 impl FileNumber {
@@ -47,7 +47,10 @@ pub enum FileKind {
 
 #[derive(Clone, Debug)]
 enum FileOrigin {
-    Descriptor(i32),
+    Descriptor {
+        pid: i32,
+        fd: i32,
+    },
     /// A path as the program gave it, and the directory that it begins at.
     Path {
         directory: Option<FileNumber>,
@@ -143,9 +146,9 @@ impl CalledFiles {
         }
     }
 
-    /// The file that a descriptor of a thread is open on, which is to be asked.
-    pub fn by_descriptor(&mut self, tid: i32, fd: i32) -> FileNumber {
-        self.add(tid, FileOrigin::Descriptor(fd))
+    /// The file that a descriptor of a thread of a process is open on, which is to be asked.
+    pub fn by_descriptor(&mut self, pid: i32, tid: i32, fd: i32) -> FileNumber {
+        self.add(tid, FileOrigin::Descriptor { pid, fd })
     }
 
     /// The file at a path that a thread has given.
@@ -191,15 +194,22 @@ impl CalledFiles {
         number
     }
 
-    pub fn uses(&mut self, number: FileNumber) {
-        self.files.entry(number).and_modify(|file| file.is_used = true);
+    /// A call is about a file. True if a descriptor that is open on the file can be asked once more: nothing was told.
+    pub fn uses(&mut self, number: FileNumber) -> bool {
+        let has_room = self.files.len() < MAX_KNOWN && self.pending.len() < MAX_PENDING;
+        let Some(file) = self.files.get_mut(&number) else { return has_room };
+        file.is_used = true;
+        has_room && matches!((&file.origin, &file.state), (FileOrigin::Descriptor { .. }, NameState::Untold))
     }
 
-    /// A descriptor is closed: what it was open on cannot be asked any more.
-    pub fn closed(&mut self, number: FileNumber) {
+    /// A process has closed a descriptor: what that was open on cannot be asked of it any more. Copies of the descriptor
+    /// that other processes have, or that have other numbers, are open still.
+    pub fn closed(&mut self, number: FileNumber, pid: i32, fd: i32) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let is_unknown = matches!(file.state, NameState::Unasked | NameState::Asked);
-        if is_unknown && matches!(file.origin, FileOrigin::Descriptor(_)) {
+        if is_unknown
+            && matches!(file.origin, FileOrigin::Descriptor { pid: of, fd: asked } if (of, asked) == (pid, fd))
+        {
             file.state = NameState::Untold;
         }
     }
@@ -244,7 +254,7 @@ impl CalledFiles {
                 continue;
             };
             let question = match &file.origin {
-                FileOrigin::Descriptor(fd) => AskedFile::Descriptor(*fd),
+                FileOrigin::Descriptor { fd, .. } => AskedFile::Descriptor(*fd),
                 FileOrigin::Path { path, .. } => AskedFile::Path(path.to_vec()),
                 FileOrigin::Inode(_) => continue,
             };
@@ -312,7 +322,7 @@ impl CalledFiles {
         let Some(file) = self.files.get(&number) else { return NamedFile::default() };
         let told = if let NameState::Told(told) = &file.state { Some(told) } else { None };
         match &file.origin {
-            FileOrigin::Descriptor(_) => {
+            FileOrigin::Descriptor { .. } => {
                 let path = told.map(|told| Arc::from(told.path.as_slice()));
                 NamedFile { path, file_system: told.and_then(|told| told.file_system.clone()), inode: None }
             }
@@ -338,7 +348,7 @@ impl CalledFiles {
             let open: FxHashSet<FileNumber> = open.collect();
             let above = |file: &KnownFile| match file.origin {
                 FileOrigin::Path { directory, .. } => directory,
-                FileOrigin::Descriptor(_) | FileOrigin::Inode(_) => None,
+                FileOrigin::Descriptor { .. } | FileOrigin::Inode(_) => None,
             };
             let used = |(number, file): &(&FileNumber, &KnownFile)| file.is_used || open.contains(number);
             let mut kept: FxHashSet<FileNumber> = FxHashSet::default();
@@ -425,7 +435,7 @@ mod tests {
     fn a_file_is_named_by_descriptor_or_path() {
         let process = process();
         let mut names = CalledFiles::start(&process.host()).unwrap();
-        let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, fd));
+        let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, 5, fd));
         let absolute = names.by_path(5, None, &path("/etc/x"));
         let below = names.by_path(5, Some(directory), &path("./a//b"));
         assert_eq!((names.kind(directory), names.kind(absolute)), (None, Some(FileKind::Path)));
@@ -443,11 +453,24 @@ mod tests {
     fn a_descriptor_that_is_closed_has_no_name() {
         let process = process();
         let mut names = CalledFiles::start(&process.host()).unwrap();
-        let number = names.by_descriptor(5, 3);
+        let number = names.by_descriptor(5, 5, 3);
         assert!(names.tick(0));
-        names.closed(number);
+        names.closed(number, 5, 3);
         names.settle(0);
         assert_eq!((names.kind(number), text(&names, number)), (Some(FileKind::Unknown), "- ".to_owned()));
+    }
+
+    /// What a child has closed its parent still has, and a copy with another number is open, too.
+    #[test]
+    fn only_the_descriptor_that_was_asked_matters() {
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
+        let number = names.by_descriptor(5, 5, 3);
+        assert!(names.tick(0));
+        names.closed(number, 6, 3);
+        names.closed(number, 5, 1);
+        names.settle(0);
+        assert_eq!((text(&names, number), names.uses(number)), ("/srv/dir nfs4".to_owned(), false));
     }
 
     #[test]
