@@ -20,10 +20,18 @@ struct OpenDescriptor {
     is_direct: bool,
     /// None: it is not known.
     position: Option<u64>,
+    /// The position is never known: another descriptor shares it, or writes go to the end of the file.
+    is_untracked: bool,
     /// Calls that move the position and go on.
     moving: u32,
     /// How often it was asked once more.
     asked_again: u8,
+}
+
+impl OpenDescriptor {
+    fn stop_tracking(&mut self) {
+        (self.position, self.is_untracked) = (None, true);
+    }
 }
 
 /// The known descriptors, by process. That with the number `AT_FDCWD` is the current directory.
@@ -58,18 +66,27 @@ impl Descriptors {
     /// A file was opened with these flags; None: they are not known.
     pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>) {
         let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
-        let position = (!has(libc::O_APPEND)).then_some(0);
+        let is_untracked = has(libc::O_APPEND);
+        let position = (!is_untracked).then_some(0);
         let (closes_on_exec, is_direct) = (has(libc::O_CLOEXEC), flags.is_some() && has(libc::O_DIRECT));
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, is_direct, position, ..OpenDescriptor::default() });
+        self.add(
+            pid,
+            fd,
+            OpenDescriptor { file, closes_on_exec, is_direct, position, is_untracked, ..OpenDescriptor::default() },
+        );
     }
 
     pub fn is_direct(&self, pid: i32, fd: i32) -> bool {
         self.processes.get(&pid).and_then(|of| of.get(&fd)).is_some_and(|open| open.is_direct)
     }
 
-    pub fn set_direct(&mut self, pid: i32, fd: i32, is_direct: bool) {
+    /// A descriptor has other flags.
+    pub fn set_flags(&mut self, pid: i32, fd: i32, flags: i32) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.is_direct = is_direct;
+            open.is_direct = flags & libc::O_DIRECT != 0;
+            if flags & libc::O_APPEND != 0 {
+                open.stop_tracking();
+            }
         }
     }
 
@@ -96,7 +113,7 @@ impl Descriptors {
         }
         self.closed(pid, new, names);
         let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) else { return };
-        open.position = None;
+        open.stop_tracking();
         let copy = OpenDescriptor { closes_on_exec, ..*open };
         self.add(pid, new, copy);
     }
@@ -109,7 +126,7 @@ impl Descriptors {
 
     pub fn seeked(&mut self, pid: i32, fd: i32, position: Option<u64>) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.position = position.filter(|_| open.moving == 0);
+            open.position = position.filter(|_| open.moving == 0 && !open.is_untracked);
         }
     }
 
@@ -147,7 +164,7 @@ impl Descriptors {
         let Some(of) = self.processes.get_mut(&parent) else { return };
         let mut inherited = FxHashMap::default();
         for (fd, open) in of.iter_mut().take(MAX_INHERITED) {
-            open.position = None;
+            open.stop_tracking();
             inherited.insert(*fd, OpenDescriptor { moving: 0, ..*open });
         }
         if self.known + inherited.len() > MAX_DESCRIPTORS {
@@ -232,7 +249,18 @@ mod tests {
         assert_eq!((call(&mut all, 1), all.moved(7, 3, 1)), (None, None), "two at a time");
         all.seeked(7, 3, Some(8));
         all.forked(7, 8, &mut names);
+        all.seeked(7, 3, Some(8));
         assert_eq!(call(&mut all, 1), None, "the child may move it");
+        all.opened(7, 3, file, Some(libc::O_APPEND));
+        all.seeked(7, 3, Some(0));
+        assert_eq!(call(&mut all, 1), None, "at the end");
+        all.opened(7, 3, file, Some(0));
+        all.duplicated(7, 3, 4, false, &mut names);
+        all.seeked(7, 4, Some(0));
+        assert_eq!((call(&mut all, 1), all.moved(7, 4, 1)), (None, None), "they share it");
+        all.opened(7, 3, file, Some(0));
+        all.set_flags(7, 3, libc::O_APPEND);
+        assert_eq!(call(&mut all, 1), None);
     }
 
     #[test]

@@ -304,7 +304,8 @@ impl Files {
         let Files { descriptors, names, .. } = self;
         let (pid, tid, fd) = (sample.pid, sample.tid, call.args[0] as i32);
         if call.used.effect == DescriptorEffect::Moves {
-            return descriptors.moved(pid, fd, u64::try_from(ret).unwrap_or(0));
+            let began = descriptors.moved(pid, fd, u64::try_from(ret).unwrap_or(0));
+            return began.filter(|_| !names.has_flag(call.file, libc::O_APPEND));
         }
         let Ok(returned) = u64::try_from(ret) else { return None };
         let new = returned as i32;
@@ -327,7 +328,7 @@ impl Files {
                 libc::F_SETFD => {
                     descriptors.set_closes_on_exec(pid, fd, call.arg(2) as i32 & libc::FD_CLOEXEC != 0);
                 }
-                libc::F_SETFL => descriptors.set_direct(pid, fd, call.arg(2) as i32 & libc::O_DIRECT != 0),
+                libc::F_SETFL => descriptors.set_flags(pid, fd, call.arg(2) as i32),
                 _ => {}
             },
             DescriptorEffect::ChangesDirectory => {
@@ -335,9 +336,20 @@ impl Files {
                 descriptors.changed_directory(pid, is_known.then_some(call.file), names);
             }
             DescriptorEffect::Seeks => descriptors.seeked(pid, fd, Some(returned)),
+            DescriptorEffect::Transfers(ends) => {
+                let at_positions = ends.iter().filter(|(_, offset)| offset.is_none_or(|index| call.arg(index) == 0));
+                at_positions.for_each(|(index, _)| descriptors.seeked(pid, call.arg(*index) as i32, None));
+            }
             _ => {}
         }
-        call.used.offset.map(|index| call.arg(index))
+        match call.used.offset.map(|index| call.arg(index)) {
+            // preadv2 and pwritev2 go on at the position.
+            Some(u64::MAX) => {
+                descriptors.seeked(pid, fd, None);
+                None
+            }
+            offset => offset,
+        }
     }
 
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
@@ -442,7 +454,7 @@ impl Files {
                 Some(FileKind::NoFile) => continue,
                 _ => {}
             }
-            if self.names.is_direct(user.file) || !self.names.name(user.file).has_page_cache() {
+            if self.names.has_flag(user.file, libc::O_DIRECT) || !self.names.name(user.file).has_page_cache() {
                 (sum.cache.hits, sum.cache.misses) = (0, 0);
             }
             if sum == FileSum::default() {

@@ -274,10 +274,10 @@ impl CalledFiles {
         }
     }
 
-    /// A descriptor that was open before the run bypasses the page cache.
-    pub fn is_direct(&self, number: FileNumber) -> bool {
+    /// Whether a descriptor that was open before the run has a flag, as /proc tells.
+    pub fn has_flag(&self, number: FileNumber, flag: i32) -> bool {
         self.files.get(&number).is_some_and(|file| match &file.state {
-            NameState::Told(told) => told.flags & libc::O_DIRECT != 0,
+            NameState::Told(told) => told.flags & flag != 0,
             _ => false,
         })
     }
