@@ -15,7 +15,8 @@ const MAX_INHERITED: usize = 1024;
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenDescriptor {
     file: FileNumber,
-    closes_on_exec: bool,
+    /// None: what /proc tells.
+    closes_on_exec: Option<bool>,
     /// It bypasses the page cache.
     is_direct: bool,
     /// None: it is not known.
@@ -68,7 +69,7 @@ impl Descriptors {
         let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
         let is_untracked = has(libc::O_APPEND);
         let position = (!is_untracked).then_some(0);
-        let (closes_on_exec, is_direct) = (has(libc::O_CLOEXEC), flags.is_some() && has(libc::O_DIRECT));
+        let (closes_on_exec, is_direct) = (Some(has(libc::O_CLOEXEC)), flags.is_some() && has(libc::O_DIRECT));
         self.add(
             pid,
             fd,
@@ -97,13 +98,31 @@ impl Descriptors {
         }
     }
 
-    /// Descriptors from `first` to `last` are closed, or those of them that `closes` is true of.
-    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32, bool) -> bool, names: &mut CalledFiles) {
+    /// The descriptors that `closes` is true of are closed.
+    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32) -> bool, names: &mut CalledFiles) {
         let Some(of) = self.processes.get_mut(&pid) else { return };
-        for (fd, open) in of.extract_if(|fd, open| closes(*fd, open.closes_on_exec)) {
+        for (fd, open) in of.extract_if(|fd, _| closes(*fd)) {
             self.known -= 1;
             names.closed(open.file, pid, fd);
         }
+    }
+
+    /// A process executes another program. Of a descriptor that was open before the run /proc has told whether it is
+    /// closed; one that nothing is known of, other than those that programs are started with, is asked again.
+    pub fn executed(&mut self, pid: i32, names: &mut CalledFiles) {
+        let Some(of) = self.processes.get(&pid) else { return };
+        let closes = |fd: i32, open: &OpenDescriptor| {
+            open.closes_on_exec.or_else(|| names.flag(open.file, libc::O_CLOEXEC)).unwrap_or(fd > libc::STDERR_FILENO)
+        };
+        let closed = of.iter().filter(|(fd, open)| closes(**fd, open)).map(|(fd, _)| *fd);
+        let closed: Vec<i32> = closed.collect();
+        closed.into_iter().for_each(|fd| self.closed(pid, fd, names));
+    }
+
+    /// The descriptors in a range are to be closed as the process executes another program.
+    pub fn close_on_exec(&mut self, pid: i32, is_within: impl Fn(i32) -> bool) {
+        let of = self.processes.get_mut(&pid).into_iter().flatten();
+        of.filter(|(fd, _)| is_within(**fd)).for_each(|(_, open)| open.closes_on_exec = Some(true));
     }
 
     /// A descriptor has a second number, with which it shares its position.
@@ -114,13 +133,13 @@ impl Descriptors {
         self.closed(pid, new, names);
         let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) else { return };
         open.stop_tracking();
-        let copy = OpenDescriptor { closes_on_exec, ..*open };
+        let copy = OpenDescriptor { closes_on_exec: Some(closes_on_exec), ..*open };
         self.add(pid, new, copy);
     }
 
     pub fn set_closes_on_exec(&mut self, pid: i32, fd: i32, closes_on_exec: bool) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.closes_on_exec = closes_on_exec;
+            open.closes_on_exec = Some(closes_on_exec);
         }
     }
 
@@ -176,7 +195,7 @@ impl Descriptors {
     }
 
     pub fn exited(&mut self, pid: i32, names: &mut CalledFiles) {
-        self.closed_where(pid, |_, _| true, names);
+        self.closed_where(pid, |_| true, names);
         self.processes.remove(&pid);
     }
 
@@ -206,10 +225,17 @@ mod tests {
         assert_ne!(all.file(7, 7, 3, &mut names), one);
         all.opened(7, 4, two, Some(libc::O_CLOEXEC));
         all.forked(7, 8, &mut names);
-        all.closed_where(7, |_, closes_on_exec| closes_on_exec, &mut names);
+        all.executed(7, &mut names);
         assert_eq!((all.file(8, 8, 4, &mut names), all.file(8, 8, 5, &mut names)), (two, one));
         assert_ne!(all.file(7, 7, 4, &mut names), two, "an exec closed it");
-        all.closed_where(8, |fd, _| (5..9).contains(&fd), &mut names);
+        all.opened(8, 6, one, Some(0));
+        let earlier = all.file(8, 8, 10, &mut names);
+        all.close_on_exec(8, |fd| (6..9).contains(&fd));
+        all.executed(8, &mut names);
+        assert_eq!(all.file(8, 8, 5, &mut names), one, "it stays open");
+        assert_ne!(all.file(8, 8, 6, &mut names), one, "the range is closed");
+        assert_ne!(all.file(8, 8, 10, &mut names), earlier, "it may be closed");
+        all.closed_where(8, |fd| (5..9).contains(&fd), &mut names);
         assert_ne!(all.file(8, 8, 5, &mut names), one);
         all.exited(7, &mut names);
         all.exited(8, &mut names);

@@ -118,6 +118,14 @@ impl ProfilerArgs for FilesArgs {
 /// Most pairs of a file and a process in an interval.
 const MAX_USERS: usize = 20_000;
 
+/// The flag of close_range for descriptors that an exec is to close.
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
+
+/// Whether descriptors are in a range of close_range, whose arguments are unsigned ints.
+fn is_within(first: u64, last: u64) -> impl Fn(i32) -> bool {
+    move |fd| u32::try_from(fd).is_ok_and(|fd| (first as u32..=last as u32).contains(&fd))
+}
+
 /// The profiler behind [`FilesArgs`].
 #[derive(Debug)]
 struct Files {
@@ -157,10 +165,8 @@ impl Files {
         let own = FileCall { call, used, file, args: [a, b, c, d], is_direct, misses: false, faulted: None };
         match used.effect {
             DescriptorEffect::Closes => self.descriptors.closed(pid, fd, &mut self.names),
-            // With the flag CLOSE_RANGE_CLOEXEC, 4, they are closed later.
-            DescriptorEffect::ClosesRange if c & 4 == 0 => {
-                let closes = |fd: i32, _| u64::try_from(fd).is_ok_and(|fd| (a..=b).contains(&fd));
-                self.descriptors.closed_where(pid, closes, &mut self.names);
+            DescriptorEffect::ClosesRange if c & CLOSE_RANGE_CLOEXEC == 0 => {
+                self.descriptors.closed_where(pid, is_within(a, b), &mut self.names);
             }
             DescriptorEffect::Moves => self.descriptors.moves(pid, fd),
             _ => {}
@@ -335,6 +341,9 @@ impl Files {
                 let is_known = call.used.file == FileArgument::Path && call.file != FileNumber::UNREAD;
                 descriptors.changed_directory(pid, is_known.then_some(call.file), names);
             }
+            DescriptorEffect::ClosesRange if call.arg(2) & CLOSE_RANGE_CLOEXEC != 0 => {
+                descriptors.close_on_exec(pid, is_within(call.arg(0), call.arg(1)));
+            }
             DescriptorEffect::Seeks => descriptors.seeked(pid, fd, Some(returned)),
             DescriptorEffect::Transfers(ends) => {
                 let at_positions = ends.iter().filter(|(_, offset)| offset.is_none_or(|index| call.arg(index) == 0));
@@ -386,7 +395,7 @@ impl Files {
         match record {
             Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid, names),
             Record::Comm { pid, exec: true, .. } => {
-                descriptors.closed_where(*pid, |_, closes_on_exec| closes_on_exec, names);
+                descriptors.executed(*pid, names);
             }
             Record::Exit(task) => {
                 earlier.forget(task.tid);

@@ -274,12 +274,16 @@ impl CalledFiles {
         }
     }
 
-    /// Whether a descriptor that was open before the run has a flag, as /proc tells.
+    /// Whether a descriptor that was open before the run has a flag. None: /proc has not told.
+    pub fn flag(&self, number: FileNumber, flag: i32) -> Option<bool> {
+        match &self.files.get(&number)?.state {
+            NameState::Told(told) => Some(told.flags & flag != 0),
+            _ => None,
+        }
+    }
+
     pub fn has_flag(&self, number: FileNumber, flag: i32) -> bool {
-        self.files.get(&number).is_some_and(|file| match &file.state {
-            NameState::Told(told) => told.flags & flag != 0,
-            _ => false,
-        })
+        self.flag(number, flag) == Some(true)
     }
 
     /// What the file is. None: it is asked.
