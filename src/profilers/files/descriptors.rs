@@ -53,28 +53,30 @@ impl Descriptors {
             return known.file;
         }
         let file = names.by_descriptor(pid, tid, fd);
-        self.add(pid, fd, OpenDescriptor { file, ..OpenDescriptor::default() });
+        self.add(pid, fd, OpenDescriptor { file, ..OpenDescriptor::default() }, names);
         file
     }
 
-    fn add(&mut self, pid: i32, fd: i32, open: OpenDescriptor) {
+    fn add(&mut self, pid: i32, fd: i32, open: OpenDescriptor, names: &mut CalledFiles) {
         if self.known >= MAX_DESCRIPTORS {
-            self.clear();
+            self.clear(names);
         }
-        self.known += usize::from(self.processes.entry(pid).or_default().insert(fd, open).is_none());
+        match self.processes.entry(pid).or_default().insert(fd, open) {
+            // It was closed in a way that no call tells.
+            Some(replaced) => names.closed(replaced.file, pid, fd),
+            None => self.known += 1,
+        }
     }
 
     /// A file was opened with these flags; None: they are not known.
-    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>) {
+    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>, names: &mut CalledFiles) {
         let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
         let is_untracked = has(libc::O_APPEND);
         let position = (!is_untracked).then_some(0);
         let (closes_on_exec, is_direct) = (Some(has(libc::O_CLOEXEC)), flags.is_some() && has(libc::O_DIRECT));
-        self.add(
-            pid,
-            fd,
-            OpenDescriptor { file, closes_on_exec, is_direct, position, is_untracked, ..OpenDescriptor::default() },
-        );
+        let open =
+            OpenDescriptor { file, closes_on_exec, is_direct, position, is_untracked, ..OpenDescriptor::default() };
+        self.add(pid, fd, open, names);
     }
 
     pub fn is_direct(&self, pid: i32, fd: i32) -> bool {
@@ -134,7 +136,7 @@ impl Descriptors {
         let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) else { return };
         open.stop_tracking();
         let copy = OpenDescriptor { closes_on_exec: Some(closes_on_exec), ..*open };
-        self.add(pid, new, copy);
+        self.add(pid, new, copy, names);
     }
 
     pub fn set_closes_on_exec(&mut self, pid: i32, fd: i32, closes_on_exec: bool) {
@@ -170,7 +172,7 @@ impl Descriptors {
     pub fn changed_directory(&mut self, pid: i32, directory: Option<FileNumber>, names: &mut CalledFiles) {
         self.closed(pid, libc::AT_FDCWD, names);
         if let Some(directory) = directory {
-            self.opened(pid, libc::AT_FDCWD, directory, Some(0));
+            self.opened(pid, libc::AT_FDCWD, directory, Some(0), names);
         }
     }
 
@@ -199,8 +201,9 @@ impl Descriptors {
         self.processes.remove(&pid);
     }
 
-    /// Records were lost: any descriptor may be open on another file.
-    pub fn clear(&mut self) {
+    /// Records were lost: any descriptor may be open on another file, also before /proc tells.
+    pub fn clear(&mut self, names: &mut CalledFiles) {
+        names.forget_questions();
         self.processes.clear();
         self.known = 0;
     }
@@ -218,17 +221,17 @@ mod tests {
     fn a_descriptor_is_followed() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, 7, fd));
-        all.opened(7, 3, one, Some(libc::O_CLOEXEC));
+        all.opened(7, 3, one, Some(libc::O_CLOEXEC), &mut names);
         all.duplicated(7, 3, 5, false, &mut names);
         all.duplicated(7, 9, 3, false, &mut names); // 9 is not known, and 3 is another file now
         assert_eq!(all.file(7, 7, 5, &mut names), one);
         assert_ne!(all.file(7, 7, 3, &mut names), one);
-        all.opened(7, 4, two, Some(libc::O_CLOEXEC));
+        all.opened(7, 4, two, Some(libc::O_CLOEXEC), &mut names);
         all.forked(7, 8, &mut names);
         all.executed(7, &mut names);
         assert_eq!((all.file(8, 8, 4, &mut names), all.file(8, 8, 5, &mut names)), (two, one));
         assert_ne!(all.file(7, 7, 4, &mut names), two, "an exec closed it");
-        all.opened(8, 6, one, Some(0));
+        all.opened(8, 6, one, Some(0), &mut names);
         let earlier = all.file(8, 8, 10, &mut names);
         all.close_on_exec(8, |fd| (6..9).contains(&fd));
         all.executed(8, &mut names);
@@ -263,7 +266,7 @@ mod tests {
     fn a_position_is_known_or_not() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let file = names.by_descriptor(7, 7, 3);
-        all.opened(7, 3, file, Some(0));
+        all.opened(7, 3, file, Some(0), &mut names);
         let call = |all: &mut Descriptors, bytes| {
             all.moves(7, 3);
             all.moved(7, 3, bytes)
@@ -277,14 +280,14 @@ mod tests {
         all.forked(7, 8, &mut names);
         all.seeked(7, 3, Some(8));
         assert_eq!(call(&mut all, 1), None, "the child may move it");
-        all.opened(7, 3, file, Some(libc::O_APPEND));
+        all.opened(7, 3, file, Some(libc::O_APPEND), &mut names);
         all.seeked(7, 3, Some(0));
         assert_eq!(call(&mut all, 1), None, "at the end");
-        all.opened(7, 3, file, Some(0));
+        all.opened(7, 3, file, Some(0), &mut names);
         all.duplicated(7, 3, 4, false, &mut names);
         all.seeked(7, 4, Some(0));
         assert_eq!((call(&mut all, 1), all.moved(7, 4, 1)), (None, None), "they share it");
-        all.opened(7, 3, file, Some(0));
+        all.opened(7, 3, file, Some(0), &mut names);
         all.set_flags(7, 3, libc::O_APPEND);
         assert_eq!(call(&mut all, 1), None);
     }
@@ -293,9 +296,9 @@ mod tests {
     fn descriptors_are_bounded() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let file = names.by_descriptor(7, 7, 3);
-        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0)));
+        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0), &mut names));
         assert_eq!(all.known, 10);
-        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0)));
+        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0), &mut names));
         assert!(all.known <= MAX_DESCRIPTORS && all.known == all.files().count());
     }
 }

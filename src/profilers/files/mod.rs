@@ -320,7 +320,7 @@ impl Files {
                 let flags = flags.map(|index| call.arg(index) as i32);
                 let is_read = call.file != FileNumber::UNREAD;
                 let file = if is_read { call.file } else { names.by_descriptor(pid, tid, new) };
-                descriptors.opened(pid, new, file, flags);
+                descriptors.opened(pid, new, file, flags, names);
             }
             DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),
             DescriptorEffect::DuplicatesTo => {
@@ -608,9 +608,9 @@ impl Profiler for Files {
                 }
                 self.earlier.lost(window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
-                self.descriptors.clear();
+                self.descriptors.clear(&mut self.names);
             }
-            Event::LostSide(_) => self.descriptors.clear(),
+            Event::LostSide(_) => self.descriptors.clear(&mut self.names),
             Event::Stopped { now } => {
                 self.names.settle(*now);
                 let due = self.relation.open_lines_at_end(*now, ctx);

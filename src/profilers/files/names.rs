@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long a path may be that begins at known directories.
 const MAX_DEPTH: usize = 16;
 
+/// Longest path that is made of several: the kernel takes no longer ones, but each may begin at another one.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// The number of a file in this run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileNumber(u32);
@@ -142,7 +145,7 @@ impl CalledFiles {
     /// A call about a file shows its inode.
     pub fn is_inode(&mut self, number: FileNumber, key: InodeKey) {
         if ![FileNumber::OTHERS, FileNumber::UNREAD].contains(&number) && self.by_inode.len() < MAX_KNOWN {
-            self.by_inode.entry(key).or_insert(number);
+            self.by_inode.insert(key, number);
         }
     }
 
@@ -214,6 +217,19 @@ impl CalledFiles {
         }
     }
 
+    /// It is not known any more which descriptors are closed: what /proc tells may be about other files.
+    pub fn forget_questions(&mut self) {
+        if self.asked == 0 && self.pending.is_empty() {
+            return;
+        }
+        for file in self.files.values_mut() {
+            let is_unknown = matches!(file.state, NameState::Unasked | NameState::Asked);
+            if is_unknown && matches!(file.origin, FileOrigin::Descriptor { .. }) {
+                file.state = NameState::Untold;
+            }
+        }
+    }
+
     /// Asks about files, and takes the answers up to whose time all records were seen. True while some are pending.
     pub fn tick(&mut self, now: u64) -> bool {
         let CalledFiles { reader: Some(reader), early, .. } = self else { return false };
@@ -249,7 +265,8 @@ impl CalledFiles {
     fn ask(&mut self) {
         let CalledFiles { reader: Some(reader), files, pending, asked, .. } = self else { return };
         let mut by_thread: FxHashMap<i32, Vec<(FileNumber, AskedFile)>> = FxHashMap::default();
-        for number in pending.drain(..) {
+        let room = pending.len().min(reader.room());
+        for number in pending.drain(..room) {
             let Some(file) = files.get(&number).filter(|file| matches!(file.state, NameState::Unasked)) else {
                 continue;
             };
@@ -372,7 +389,7 @@ impl CalledFiles {
 }
 
 /// File systems whose files have no pages that a read could miss.
-const WITHOUT_CACHE: [&str; 14] = [
+const WITHOUT_CACHE: [&str; 20] = [
     "proc",
     "sysfs",
     "cgroup",
@@ -387,6 +404,13 @@ const WITHOUT_CACHE: [&str; 14] = [
     "mqueue",
     "pstore",
     "efivarfs",
+    "selinuxfs",
+    "binfmt_misc",
+    "nsfs",
+    "hugetlbfs",
+    // These have caches of their own, or none unless a mount asks for it.
+    "zfs",
+    "9p",
 ];
 
 impl NamedFile {
@@ -408,6 +432,10 @@ fn joined(directory: &[u8], path: &[u8]) -> Arc<[u8]> {
             joined.push(b'/');
         }
         joined.extend_from_slice(part);
+    }
+    if joined.len() > MAX_PATH_BYTES {
+        joined.truncate(MAX_PATH_BYTES);
+        joined.extend_from_slice(b"...");
     }
     joined.into()
 }
@@ -452,6 +480,14 @@ mod tests {
         assert_eq!(names.by_path(5, None, &path("/etc/x")), absolute);
     }
 
+    #[test]
+    fn joined_paths_are_bounded() {
+        let mut names = CalledFiles::default();
+        let long = path(&format!("/{}", "x".repeat(3000)));
+        let below = (0..10).fold(None, |directory, _| Some(names.by_path(5, directory, &long)));
+        assert!(text(&names, below.unwrap()).len() < MAX_PATH_BYTES + 5);
+    }
+
     /// The answer may be about a file that has the descriptor since.
     #[test]
     fn a_descriptor_that_is_closed_has_no_name() {
@@ -475,6 +511,18 @@ mod tests {
         names.closed(number, 5, 1);
         names.settle(0);
         assert_eq!((text(&names, number), names.uses(number)), ("/srv/dir nfs4".to_owned(), false));
+    }
+
+    /// The descriptor may be closed, and open on another file, by the lost records.
+    #[test]
+    fn answers_after_a_loss_do_not_count() {
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
+        let [number, path] = [names.by_descriptor(5, 5, 3), names.by_path(5, None, &path("/srv/x"))];
+        assert!(names.tick(0));
+        names.forget_questions();
+        names.settle(0);
+        assert_eq!([number, path].map(|number| text(&names, number)), ["- ", "/srv/x nfs4"]);
     }
 
     #[test]
