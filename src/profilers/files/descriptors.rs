@@ -127,12 +127,15 @@ impl Descriptors {
         of.filter(|(fd, _)| is_within(**fd)).for_each(|(_, open)| open.closes_on_exec = Some(true));
     }
 
-    /// A descriptor has a second number, with which it shares its position.
-    pub fn duplicated(&mut self, pid: i32, fd: i32, new: i32, closes_on_exec: bool, names: &mut CalledFiles) {
+    /// A descriptor has a second number, with which it shares its position. One that is not known is asked by its first
+    /// number: a shell closes the second one soon.
+    pub fn duplicated(&mut self, (pid, tid): (i32, i32), fd: i32, new: (i32, bool), names: &mut CalledFiles) {
+        let (new, closes_on_exec) = new;
         if fd == new {
             return;
         }
         self.closed(pid, new, names);
+        self.file(pid, tid, fd, names);
         let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) else { return };
         open.stop_tracking();
         let copy = OpenDescriptor { closes_on_exec: Some(closes_on_exec), ..*open };
@@ -222,8 +225,9 @@ mod tests {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, 7, fd));
         all.opened(7, 3, one, Some(libc::O_CLOEXEC), &mut names);
-        all.duplicated(7, 3, 5, false, &mut names);
-        all.duplicated(7, 9, 3, false, &mut names); // 9 is not known, and 3 is another file now
+        all.duplicated((7, 7), 3, (5, false), &mut names);
+        all.duplicated((7, 7), 9, (3, false), &mut names); // 9 is not known, and 3 is another file now
+        assert_eq!(all.file(7, 7, 3, &mut names), all.file(7, 7, 9, &mut names));
         assert_eq!(all.file(7, 7, 5, &mut names), one);
         assert_ne!(all.file(7, 7, 3, &mut names), one);
         all.opened(7, 4, two, Some(libc::O_CLOEXEC), &mut names);
@@ -250,7 +254,7 @@ mod tests {
     fn an_open_descriptor_is_asked_again() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
         let first = all.file(7, 7, 3, &mut names);
-        all.duplicated(7, 3, 1, false, &mut names);
+        all.duplicated((7, 7), 3, (1, false), &mut names);
         all.closed(7, 3, &mut names);
         let again = all.file(7, 7, 1, &mut names);
         assert_ne!(again, first);
@@ -284,7 +288,7 @@ mod tests {
         all.seeked(7, 3, Some(0));
         assert_eq!(call(&mut all, 1), None, "at the end");
         all.opened(7, 3, file, Some(0), &mut names);
-        all.duplicated(7, 3, 4, false, &mut names);
+        all.duplicated((7, 7), 3, (4, false), &mut names);
         all.seeked(7, 4, Some(0));
         assert_eq!((call(&mut all, 1), all.moved(7, 4, 1)), (None, None), "they share it");
         all.opened(7, 3, file, Some(0), &mut names);

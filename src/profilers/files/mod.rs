@@ -322,15 +322,15 @@ impl Files {
                 let file = if is_read { call.file } else { names.by_descriptor(pid, tid, new) };
                 descriptors.opened(pid, new, file, flags, names);
             }
-            DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),
+            DescriptorEffect::Duplicates => descriptors.duplicated((pid, tid), fd, (new, false), names),
             DescriptorEffect::DuplicatesTo => {
                 let closes_on_exec = call.arg(2) as i32 & libc::O_CLOEXEC != 0;
                 let is_dup3 = i64::from(call.call.number) == libc::SYS_dup3;
-                descriptors.duplicated(pid, fd, new, is_dup3 && closes_on_exec, names);
+                descriptors.duplicated((pid, tid), fd, (new, is_dup3 && closes_on_exec), names);
             }
             DescriptorEffect::Controls => match call.arg(1) as i32 {
-                libc::F_DUPFD => descriptors.duplicated(pid, fd, new, false, names),
-                libc::F_DUPFD_CLOEXEC => descriptors.duplicated(pid, fd, new, true, names),
+                libc::F_DUPFD => descriptors.duplicated((pid, tid), fd, (new, false), names),
+                libc::F_DUPFD_CLOEXEC => descriptors.duplicated((pid, tid), fd, (new, true), names),
                 libc::F_SETFD => {
                     descriptors.set_closes_on_exec(pid, fd, call.arg(2) as i32 & libc::FD_CLOEXEC != 0);
                 }
