@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_descriptor_is_followed() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, 7, fd));
+        let [one, two] = [b"/1", b"/2"].map(|path| names.by_path(7, None, &std::sync::Arc::from(&path[..])));
         all.opened(7, 3, one, Some(libc::O_CLOEXEC), &mut names);
         all.duplicated((7, 7), 3, (5, false), &mut names);
         all.duplicated((7, 7), 9, (3, false), &mut names); // 9 is not known, and 3 is another file now
