@@ -214,6 +214,11 @@ impl<K: Send + 'static> FileReader<K> {
         self.questions.try_send((keys, FilesOfThread { tid, files })).is_ok()
     }
 
+    /// How many files can be asked about now.
+    pub fn room(&self) -> usize {
+        MAX_FILES * (MAX_WAITING - self.questions.len())
+    }
+
     /// The answers since the last call.
     pub fn answers(&self) -> impl Iterator<Item = ToldFiles<K>> + '_ {
         self.answers.try_iter()

@@ -6,20 +6,33 @@ use crate::profilers::files::names::{CalledFiles, FileNumber};
 
 /// Most known descriptors of all processes.
 const MAX_DESCRIPTORS: usize = 1 << 18;
+/// How often an open descriptor is asked once more after /proc has told nothing of it.
+const MAX_ASKED_AGAIN: u8 = 3;
 /// Most descriptors that a new process has from its parent.
 const MAX_INHERITED: usize = 1024;
 
 /// An open file of a process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct OpenDescriptor {
     file: FileNumber,
-    closes_on_exec: bool,
+    /// None: what /proc tells.
+    closes_on_exec: Option<bool>,
     /// It bypasses the page cache.
     is_direct: bool,
     /// None: it is not known.
     position: Option<u64>,
+    /// The position is never known: another descriptor shares it, or writes go to the end of the file.
+    is_untracked: bool,
     /// Calls that move the position and go on.
     moving: u32,
+    /// How often it was asked once more.
+    asked_again: u8,
+}
+
+impl OpenDescriptor {
+    fn stop_tracking(&mut self) {
+        (self.position, self.is_untracked) = (None, true);
+    }
 }
 
 /// The known descriptors, by process. That with the number `AT_FDCWD` is the current directory.
@@ -32,77 +45,112 @@ pub struct Descriptors {
 impl Descriptors {
     /// The file of a descriptor; one that is not known is asked.
     pub fn file(&mut self, pid: i32, tid: i32, fd: i32, names: &mut CalledFiles) -> FileNumber {
-        if let Some(known) = self.processes.get(&pid).and_then(|of| of.get(&fd)) {
-            names.uses(known.file);
+        if let Some(known) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
+            if names.uses(known.file) && known.asked_again < MAX_ASKED_AGAIN {
+                known.file = names.by_descriptor(pid, tid, fd);
+                known.asked_again += 1;
+            }
             return known.file;
         }
-        let file = names.by_descriptor(tid, fd);
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec: false, is_direct: false, position: None, moving: 0 });
+        let file = names.by_descriptor(pid, tid, fd);
+        self.add(pid, fd, OpenDescriptor { file, ..OpenDescriptor::default() }, names);
         file
     }
 
-    fn add(&mut self, pid: i32, fd: i32, open: OpenDescriptor) {
+    fn add(&mut self, pid: i32, fd: i32, open: OpenDescriptor, names: &mut CalledFiles) {
         if self.known >= MAX_DESCRIPTORS {
-            self.clear();
+            self.clear(names);
         }
-        self.known += usize::from(self.processes.entry(pid).or_default().insert(fd, open).is_none());
+        match self.processes.entry(pid).or_default().insert(fd, open) {
+            // It was closed in a way that no call tells.
+            Some(replaced) => names.closed(replaced.file, pid, fd),
+            None => self.known += 1,
+        }
     }
 
     /// A file was opened with these flags; None: they are not known.
-    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>) {
+    pub fn opened(&mut self, pid: i32, fd: i32, file: FileNumber, flags: Option<i32>, names: &mut CalledFiles) {
         let has = |flag: i32| flags.is_none_or(|flags| flags & flag != 0);
-        let position = (!has(libc::O_APPEND)).then_some(0);
-        let (closes_on_exec, is_direct) = (has(libc::O_CLOEXEC), flags.is_some() && has(libc::O_DIRECT));
-        self.add(pid, fd, OpenDescriptor { file, closes_on_exec, is_direct, position, moving: 0 });
+        let is_untracked = has(libc::O_APPEND);
+        let position = (!is_untracked).then_some(0);
+        let (closes_on_exec, is_direct) = (Some(has(libc::O_CLOEXEC)), flags.is_some() && has(libc::O_DIRECT));
+        let open =
+            OpenDescriptor { file, closes_on_exec, is_direct, position, is_untracked, ..OpenDescriptor::default() };
+        self.add(pid, fd, open, names);
     }
 
     pub fn is_direct(&self, pid: i32, fd: i32) -> bool {
         self.processes.get(&pid).and_then(|of| of.get(&fd)).is_some_and(|open| open.is_direct)
     }
 
-    pub fn set_direct(&mut self, pid: i32, fd: i32, is_direct: bool) {
+    /// A descriptor has other flags.
+    pub fn set_flags(&mut self, pid: i32, fd: i32, flags: i32) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.is_direct = is_direct;
+            open.is_direct = flags & libc::O_DIRECT != 0;
+            if flags & libc::O_APPEND != 0 {
+                open.stop_tracking();
+            }
         }
     }
 
     pub fn closed(&mut self, pid: i32, fd: i32, names: &mut CalledFiles) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.remove(&fd)) {
             self.known -= 1;
-            names.closed(open.file);
+            names.closed(open.file, pid, fd);
         }
     }
 
-    /// Descriptors from `first` to `last` are closed, or those of them that `closes` is true of.
-    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32, bool) -> bool, names: &mut CalledFiles) {
+    /// The descriptors that `closes` is true of are closed.
+    pub fn closed_where(&mut self, pid: i32, closes: impl Fn(i32) -> bool, names: &mut CalledFiles) {
         let Some(of) = self.processes.get_mut(&pid) else { return };
-        for (_, open) in of.extract_if(|fd, open| closes(*fd, open.closes_on_exec)) {
+        for (fd, open) in of.extract_if(|fd, _| closes(*fd)) {
             self.known -= 1;
-            names.closed(open.file);
+            names.closed(open.file, pid, fd);
         }
     }
 
-    /// A descriptor has a second number, with which it shares its position.
-    pub fn duplicated(&mut self, pid: i32, fd: i32, new: i32, closes_on_exec: bool, names: &mut CalledFiles) {
+    /// A process executes another program. Of a descriptor that was open before the run /proc has told whether it is
+    /// closed; one that nothing is known of, other than those that programs are started with, is asked again.
+    pub fn executed(&mut self, pid: i32, names: &mut CalledFiles) {
+        let Some(of) = self.processes.get(&pid) else { return };
+        let closes = |fd: i32, open: &OpenDescriptor| {
+            open.closes_on_exec.or_else(|| names.flag(open.file, libc::O_CLOEXEC)).unwrap_or(fd > libc::STDERR_FILENO)
+        };
+        let closed = of.iter().filter(|(fd, open)| closes(**fd, open)).map(|(fd, _)| *fd);
+        let closed: Vec<i32> = closed.collect();
+        closed.into_iter().for_each(|fd| self.closed(pid, fd, names));
+    }
+
+    /// The descriptors in a range are to be closed as the process executes another program.
+    pub fn close_on_exec(&mut self, pid: i32, is_within: impl Fn(i32) -> bool) {
+        let of = self.processes.get_mut(&pid).into_iter().flatten();
+        of.filter(|(fd, _)| is_within(**fd)).for_each(|(_, open)| open.closes_on_exec = Some(true));
+    }
+
+    /// A descriptor has a second number, with which it shares its position. One that is not known is asked by its first
+    /// number: a shell closes the second one soon.
+    pub fn duplicated(&mut self, (pid, tid): (i32, i32), fd: i32, new: (i32, bool), names: &mut CalledFiles) {
+        let (new, closes_on_exec) = new;
         if fd == new {
             return;
         }
         self.closed(pid, new, names);
+        self.file(pid, tid, fd, names);
         let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) else { return };
-        open.position = None;
-        let copy = OpenDescriptor { closes_on_exec, ..*open };
-        self.add(pid, new, copy);
+        open.stop_tracking();
+        let copy = OpenDescriptor { closes_on_exec: Some(closes_on_exec), ..*open };
+        self.add(pid, new, copy, names);
     }
 
     pub fn set_closes_on_exec(&mut self, pid: i32, fd: i32, closes_on_exec: bool) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.closes_on_exec = closes_on_exec;
+            open.closes_on_exec = Some(closes_on_exec);
         }
     }
 
     pub fn seeked(&mut self, pid: i32, fd: i32, position: Option<u64>) {
         if let Some(open) = self.processes.get_mut(&pid).and_then(|of| of.get_mut(&fd)) {
-            open.position = position.filter(|_| open.moving == 0);
+            open.position = position.filter(|_| open.moving == 0 && !open.is_untracked);
         }
     }
 
@@ -127,7 +175,7 @@ impl Descriptors {
     pub fn changed_directory(&mut self, pid: i32, directory: Option<FileNumber>, names: &mut CalledFiles) {
         self.closed(pid, libc::AT_FDCWD, names);
         if let Some(directory) = directory {
-            self.opened(pid, libc::AT_FDCWD, directory, Some(0));
+            self.opened(pid, libc::AT_FDCWD, directory, Some(0), names);
         }
     }
 
@@ -140,7 +188,7 @@ impl Descriptors {
         let Some(of) = self.processes.get_mut(&parent) else { return };
         let mut inherited = FxHashMap::default();
         for (fd, open) in of.iter_mut().take(MAX_INHERITED) {
-            open.position = None;
+            open.stop_tracking();
             inherited.insert(*fd, OpenDescriptor { moving: 0, ..*open });
         }
         if self.known + inherited.len() > MAX_DESCRIPTORS {
@@ -152,12 +200,13 @@ impl Descriptors {
     }
 
     pub fn exited(&mut self, pid: i32, names: &mut CalledFiles) {
-        self.closed_where(pid, |_, _| true, names);
+        self.closed_where(pid, |_| true, names);
         self.processes.remove(&pid);
     }
 
-    /// Records were lost: any descriptor may be open on another file.
-    pub fn clear(&mut self) {
+    /// Records were lost: any descriptor may be open on another file, also before /proc tells.
+    pub fn clear(&mut self, names: &mut CalledFiles) {
+        names.forget_questions();
         self.processes.clear();
         self.known = 0;
     }
@@ -174,29 +223,54 @@ mod tests {
     #[test]
     fn a_descriptor_is_followed() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let [one, two] = [3, 4].map(|fd| names.by_descriptor(7, fd));
-        all.opened(7, 3, one, Some(libc::O_CLOEXEC));
-        all.duplicated(7, 3, 5, false, &mut names);
-        all.duplicated(7, 9, 3, false, &mut names); // 9 is not known, and 3 is another file now
+        let [one, two] = [b"/1", b"/2"].map(|path| names.by_path(7, None, &std::sync::Arc::from(&path[..])));
+        all.opened(7, 3, one, Some(libc::O_CLOEXEC), &mut names);
+        all.duplicated((7, 7), 3, (5, false), &mut names);
+        all.duplicated((7, 7), 9, (3, false), &mut names); // 9 is not known, and 3 is another file now
+        assert_eq!(all.file(7, 7, 3, &mut names), all.file(7, 7, 9, &mut names));
         assert_eq!(all.file(7, 7, 5, &mut names), one);
         assert_ne!(all.file(7, 7, 3, &mut names), one);
-        all.opened(7, 4, two, Some(libc::O_CLOEXEC));
+        all.opened(7, 4, two, Some(libc::O_CLOEXEC), &mut names);
         all.forked(7, 8, &mut names);
-        all.closed_where(7, |_, closes_on_exec| closes_on_exec, &mut names);
+        all.executed(7, &mut names);
         assert_eq!((all.file(8, 8, 4, &mut names), all.file(8, 8, 5, &mut names)), (two, one));
         assert_ne!(all.file(7, 7, 4, &mut names), two, "an exec closed it");
-        all.closed_where(8, |fd, _| (5..9).contains(&fd), &mut names);
+        all.opened(8, 6, one, Some(0), &mut names);
+        let earlier = all.file(8, 8, 10, &mut names);
+        all.close_on_exec(8, |fd| (6..9).contains(&fd));
+        all.executed(8, &mut names);
+        assert_eq!(all.file(8, 8, 5, &mut names), one, "it stays open");
+        assert_ne!(all.file(8, 8, 6, &mut names), one, "the range is closed");
+        assert_ne!(all.file(8, 8, 10, &mut names), earlier, "it may be closed");
+        all.closed_where(8, |fd| (5..9).contains(&fd), &mut names);
         assert_ne!(all.file(8, 8, 5, &mut names), one);
         all.exited(7, &mut names);
         all.exited(8, &mut names);
         assert_eq!((all.known, all.processes.len()), (0, 0));
     }
 
+    /// The number that was asked is closed before /proc tells, while a copy of the descriptor is open.
+    #[test]
+    fn an_open_descriptor_is_asked_again() {
+        let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
+        let first = all.file(7, 7, 3, &mut names);
+        all.duplicated((7, 7), 3, (1, false), &mut names);
+        all.closed(7, 3, &mut names);
+        let again = all.file(7, 7, 1, &mut names);
+        assert_ne!(again, first);
+        assert_eq!(all.file(7, 7, 1, &mut names), again, "it is asked");
+        for _ in 0..10 {
+            let asked = all.file(7, 7, 1, &mut names);
+            names.closed(asked, 7, 1);
+        }
+        assert_eq!(all.file(7, 7, 1, &mut names), all.file(7, 7, 1, &mut names), "no more");
+    }
+
     #[test]
     fn a_position_is_known_or_not() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let file = names.by_descriptor(7, 3);
-        all.opened(7, 3, file, Some(0));
+        let file = names.by_descriptor(7, 7, 3);
+        all.opened(7, 3, file, Some(0), &mut names);
         let call = |all: &mut Descriptors, bytes| {
             all.moves(7, 3);
             all.moved(7, 3, bytes)
@@ -208,16 +282,27 @@ mod tests {
         assert_eq!((call(&mut all, 1), all.moved(7, 3, 1)), (None, None), "two at a time");
         all.seeked(7, 3, Some(8));
         all.forked(7, 8, &mut names);
+        all.seeked(7, 3, Some(8));
         assert_eq!(call(&mut all, 1), None, "the child may move it");
+        all.opened(7, 3, file, Some(libc::O_APPEND), &mut names);
+        all.seeked(7, 3, Some(0));
+        assert_eq!(call(&mut all, 1), None, "at the end");
+        all.opened(7, 3, file, Some(0), &mut names);
+        all.duplicated((7, 7), 3, (4, false), &mut names);
+        all.seeked(7, 4, Some(0));
+        assert_eq!((call(&mut all, 1), all.moved(7, 4, 1)), (None, None), "they share it");
+        all.opened(7, 3, file, Some(0), &mut names);
+        all.set_flags(7, 3, libc::O_APPEND);
+        assert_eq!(call(&mut all, 1), None);
     }
 
     #[test]
     fn descriptors_are_bounded() {
         let (mut all, mut names) = (Descriptors::default(), CalledFiles::default());
-        let file = names.by_descriptor(7, 3);
-        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0)));
+        let file = names.by_descriptor(7, 7, 3);
+        (0..MAX_DESCRIPTORS as i32 + 10).for_each(|fd| all.opened(7, fd, file, Some(0), &mut names));
         assert_eq!(all.known, 10);
-        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0)));
+        (0..MAX_DESCRIPTORS as i32).for_each(|fd| all.opened(fd, 0, file, Some(0), &mut names));
         assert!(all.known <= MAX_DESCRIPTORS && all.known == all.files().count());
     }
 }

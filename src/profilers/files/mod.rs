@@ -118,6 +118,14 @@ impl ProfilerArgs for FilesArgs {
 /// Most pairs of a file and a process in an interval.
 const MAX_USERS: usize = 20_000;
 
+/// The flag of close_range for descriptors that an exec is to close.
+const CLOSE_RANGE_CLOEXEC: u64 = 4;
+
+/// Whether descriptors are in a range of close_range, whose arguments are unsigned ints.
+fn is_within(first: u64, last: u64) -> impl Fn(i32) -> bool {
+    move |fd| u32::try_from(fd).is_ok_and(|fd| (first as u32..=last as u32).contains(&fd))
+}
+
 /// The profiler behind [`FilesArgs`].
 #[derive(Debug)]
 struct Files {
@@ -157,10 +165,8 @@ impl Files {
         let own = FileCall { call, used, file, args: [a, b, c, d], is_direct, misses: false, faulted: None };
         match used.effect {
             DescriptorEffect::Closes => self.descriptors.closed(pid, fd, &mut self.names),
-            // With the flag CLOSE_RANGE_CLOEXEC, 4, they are closed later.
-            DescriptorEffect::ClosesRange if c & 4 == 0 => {
-                let closes = |fd: i32, _| u64::try_from(fd).is_ok_and(|fd| (a..=b).contains(&fd));
-                self.descriptors.closed_where(pid, closes, &mut self.names);
+            DescriptorEffect::ClosesRange if c & CLOSE_RANGE_CLOEXEC == 0 => {
+                self.descriptors.closed_where(pid, is_within(a, b), &mut self.names);
             }
             DescriptorEffect::Moves => self.descriptors.moves(pid, fd),
             _ => {}
@@ -304,7 +310,8 @@ impl Files {
         let Files { descriptors, names, .. } = self;
         let (pid, tid, fd) = (sample.pid, sample.tid, call.args[0] as i32);
         if call.used.effect == DescriptorEffect::Moves {
-            return descriptors.moved(pid, fd, u64::try_from(ret).unwrap_or(0));
+            let began = descriptors.moved(pid, fd, u64::try_from(ret).unwrap_or(0));
+            return began.filter(|_| !names.has_flag(call.file, libc::O_APPEND));
         }
         let Ok(returned) = u64::try_from(ret) else { return None };
         let new = returned as i32;
@@ -312,32 +319,46 @@ impl Files {
             DescriptorEffect::Opens { flags } => {
                 let flags = flags.map(|index| call.arg(index) as i32);
                 let is_read = call.file != FileNumber::UNREAD;
-                let file = if is_read { call.file } else { names.by_descriptor(tid, new) };
-                descriptors.opened(pid, new, file, flags);
+                let file = if is_read { call.file } else { names.by_descriptor(pid, tid, new) };
+                descriptors.opened(pid, new, file, flags, names);
             }
-            DescriptorEffect::Duplicates => descriptors.duplicated(pid, fd, new, false, names),
+            DescriptorEffect::Duplicates => descriptors.duplicated((pid, tid), fd, (new, false), names),
             DescriptorEffect::DuplicatesTo => {
                 let closes_on_exec = call.arg(2) as i32 & libc::O_CLOEXEC != 0;
                 let is_dup3 = i64::from(call.call.number) == libc::SYS_dup3;
-                descriptors.duplicated(pid, fd, new, is_dup3 && closes_on_exec, names);
+                descriptors.duplicated((pid, tid), fd, (new, is_dup3 && closes_on_exec), names);
             }
             DescriptorEffect::Controls => match call.arg(1) as i32 {
-                libc::F_DUPFD => descriptors.duplicated(pid, fd, new, false, names),
-                libc::F_DUPFD_CLOEXEC => descriptors.duplicated(pid, fd, new, true, names),
+                libc::F_DUPFD => descriptors.duplicated((pid, tid), fd, (new, false), names),
+                libc::F_DUPFD_CLOEXEC => descriptors.duplicated((pid, tid), fd, (new, true), names),
                 libc::F_SETFD => {
                     descriptors.set_closes_on_exec(pid, fd, call.arg(2) as i32 & libc::FD_CLOEXEC != 0);
                 }
-                libc::F_SETFL => descriptors.set_direct(pid, fd, call.arg(2) as i32 & libc::O_DIRECT != 0),
+                libc::F_SETFL => descriptors.set_flags(pid, fd, call.arg(2) as i32),
                 _ => {}
             },
             DescriptorEffect::ChangesDirectory => {
                 let is_known = call.used.file == FileArgument::Path && call.file != FileNumber::UNREAD;
                 descriptors.changed_directory(pid, is_known.then_some(call.file), names);
             }
+            DescriptorEffect::ClosesRange if call.arg(2) & CLOSE_RANGE_CLOEXEC != 0 => {
+                descriptors.close_on_exec(pid, is_within(call.arg(0), call.arg(1)));
+            }
             DescriptorEffect::Seeks => descriptors.seeked(pid, fd, Some(returned)),
+            DescriptorEffect::Transfers(ends) => {
+                let at_positions = ends.iter().filter(|(_, offset)| offset.is_none_or(|index| call.arg(index) == 0));
+                at_positions.for_each(|(index, _)| descriptors.seeked(pid, call.arg(*index) as i32, None));
+            }
             _ => {}
         }
-        call.used.offset.map(|index| call.arg(index))
+        match call.used.offset.map(|index| call.arg(index)) {
+            // preadv2 and pwritev2 go on at the position.
+            Some(u64::MAX) => {
+                descriptors.seeked(pid, fd, None);
+                None
+            }
+            offset => offset,
+        }
     }
 
     fn look_for_earlier(&mut self, now: Timestamp, ctx: &mut Context) {
@@ -374,7 +395,7 @@ impl Files {
         match record {
             Record::Fork(task) if task.pid != task.ppid => descriptors.forked(task.ppid, task.pid, names),
             Record::Comm { pid, exec: true, .. } => {
-                descriptors.closed_where(*pid, |_, closes_on_exec| closes_on_exec, names);
+                descriptors.executed(*pid, names);
             }
             Record::Exit(task) => {
                 earlier.forget(task.tid);
@@ -442,7 +463,7 @@ impl Files {
                 Some(FileKind::NoFile) => continue,
                 _ => {}
             }
-            if self.names.is_direct(user.file) || !self.names.name(user.file).has_page_cache() {
+            if self.names.has_flag(user.file, libc::O_DIRECT) || !self.names.name(user.file).has_page_cache() {
                 (sum.cache.hits, sum.cache.misses) = (0, 0);
             }
             if sum == FileSum::default() {
@@ -587,9 +608,9 @@ impl Profiler for Files {
                 }
                 self.earlier.lost(window.end_ns);
                 self.paths.iter_mut().for_each(|paths| paths.lost(window.cpu));
-                self.descriptors.clear();
+                self.descriptors.clear(&mut self.names);
             }
-            Event::LostSide(_) => self.descriptors.clear(),
+            Event::LostSide(_) => self.descriptors.clear(&mut self.names),
             Event::Stopped { now } => {
                 self.names.settle(*now);
                 let due = self.relation.open_lines_at_end(*now, ctx);

@@ -23,8 +23,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long a path may be that begins at known directories.
 const MAX_DEPTH: usize = 16;
 
+/// Longest path that is made of several: the kernel takes no longer ones, but each may begin at another one.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// The number of a file in this run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileNumber(u32);
 
 impl FileNumber {
@@ -47,7 +50,10 @@ pub enum FileKind {
 
 #[derive(Clone, Debug)]
 enum FileOrigin {
-    Descriptor(i32),
+    Descriptor {
+        pid: i32,
+        fd: i32,
+    },
     /// A path as the program gave it, and the directory that it begins at.
     Path {
         directory: Option<FileNumber>,
@@ -139,13 +145,13 @@ impl CalledFiles {
     /// A call about a file shows its inode.
     pub fn is_inode(&mut self, number: FileNumber, key: InodeKey) {
         if ![FileNumber::OTHERS, FileNumber::UNREAD].contains(&number) && self.by_inode.len() < MAX_KNOWN {
-            self.by_inode.entry(key).or_insert(number);
+            self.by_inode.insert(key, number);
         }
     }
 
-    /// The file that a descriptor of a thread is open on, which is to be asked.
-    pub fn by_descriptor(&mut self, tid: i32, fd: i32) -> FileNumber {
-        self.add(tid, FileOrigin::Descriptor(fd))
+    /// The file that a descriptor of a thread of a process is open on, which is to be asked.
+    pub fn by_descriptor(&mut self, pid: i32, tid: i32, fd: i32) -> FileNumber {
+        self.add(tid, FileOrigin::Descriptor { pid, fd })
     }
 
     /// The file at a path that a thread has given.
@@ -191,16 +197,36 @@ impl CalledFiles {
         number
     }
 
-    pub fn uses(&mut self, number: FileNumber) {
-        self.files.entry(number).and_modify(|file| file.is_used = true);
+    /// A call is about a file. True if a descriptor that is open on the file can be asked once more: nothing was told.
+    pub fn uses(&mut self, number: FileNumber) -> bool {
+        let has_room = self.files.len() < MAX_KNOWN && self.pending.len() < MAX_PENDING;
+        let Some(file) = self.files.get_mut(&number) else { return has_room };
+        file.is_used = true;
+        has_room && matches!((&file.origin, &file.state), (FileOrigin::Descriptor { .. }, NameState::Untold))
     }
 
-    /// A descriptor is closed: what it was open on cannot be asked any more.
-    pub fn closed(&mut self, number: FileNumber) {
+    /// A process has closed a descriptor: what that was open on cannot be asked of it any more. Copies of the descriptor
+    /// that other processes have, or that have other numbers, are open still.
+    pub fn closed(&mut self, number: FileNumber, pid: i32, fd: i32) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let is_unknown = matches!(file.state, NameState::Unasked | NameState::Asked);
-        if is_unknown && matches!(file.origin, FileOrigin::Descriptor(_)) {
+        if is_unknown
+            && matches!(file.origin, FileOrigin::Descriptor { pid: of, fd: asked } if (of, asked) == (pid, fd))
+        {
             file.state = NameState::Untold;
+        }
+    }
+
+    /// It is not known any more which descriptors are closed: what /proc tells may be about other files.
+    pub fn forget_questions(&mut self) {
+        if self.asked == 0 && self.pending.is_empty() {
+            return;
+        }
+        for file in self.files.values_mut() {
+            let is_unknown = matches!(file.state, NameState::Unasked | NameState::Asked);
+            if is_unknown && matches!(file.origin, FileOrigin::Descriptor { .. }) {
+                file.state = NameState::Untold;
+            }
         }
     }
 
@@ -239,12 +265,13 @@ impl CalledFiles {
     fn ask(&mut self) {
         let CalledFiles { reader: Some(reader), files, pending, asked, .. } = self else { return };
         let mut by_thread: FxHashMap<i32, Vec<(FileNumber, AskedFile)>> = FxHashMap::default();
-        for number in pending.drain(..) {
+        let room = pending.len().min(reader.room());
+        for number in pending.drain(..room) {
             let Some(file) = files.get(&number).filter(|file| matches!(file.state, NameState::Unasked)) else {
                 continue;
             };
             let question = match &file.origin {
-                FileOrigin::Descriptor(fd) => AskedFile::Descriptor(*fd),
+                FileOrigin::Descriptor { fd, .. } => AskedFile::Descriptor(*fd),
                 FileOrigin::Path { path, .. } => AskedFile::Path(path.to_vec()),
                 FileOrigin::Inode(_) => continue,
             };
@@ -264,12 +291,16 @@ impl CalledFiles {
         }
     }
 
-    /// A descriptor that was open before the run bypasses the page cache.
-    pub fn is_direct(&self, number: FileNumber) -> bool {
-        self.files.get(&number).is_some_and(|file| match &file.state {
-            NameState::Told(told) => told.flags & libc::O_DIRECT != 0,
-            _ => false,
-        })
+    /// Whether a descriptor that was open before the run has a flag. None: /proc has not told.
+    pub fn flag(&self, number: FileNumber, flag: i32) -> Option<bool> {
+        match &self.files.get(&number)?.state {
+            NameState::Told(told) => Some(told.flags & flag != 0),
+            _ => None,
+        }
+    }
+
+    pub fn has_flag(&self, number: FileNumber, flag: i32) -> bool {
+        self.flag(number, flag) == Some(true)
     }
 
     /// What the file is. None: it is asked.
@@ -312,7 +343,7 @@ impl CalledFiles {
         let Some(file) = self.files.get(&number) else { return NamedFile::default() };
         let told = if let NameState::Told(told) = &file.state { Some(told) } else { None };
         match &file.origin {
-            FileOrigin::Descriptor(_) => {
+            FileOrigin::Descriptor { .. } => {
                 let path = told.map(|told| Arc::from(told.path.as_slice()));
                 NamedFile { path, file_system: told.and_then(|told| told.file_system.clone()), inode: None }
             }
@@ -338,7 +369,7 @@ impl CalledFiles {
             let open: FxHashSet<FileNumber> = open.collect();
             let above = |file: &KnownFile| match file.origin {
                 FileOrigin::Path { directory, .. } => directory,
-                FileOrigin::Descriptor(_) | FileOrigin::Inode(_) => None,
+                FileOrigin::Descriptor { .. } | FileOrigin::Inode(_) => None,
             };
             let used = |(number, file): &(&FileNumber, &KnownFile)| file.is_used || open.contains(number);
             let mut kept: FxHashSet<FileNumber> = FxHashSet::default();
@@ -358,7 +389,7 @@ impl CalledFiles {
 }
 
 /// File systems whose files have no pages that a read could miss.
-const WITHOUT_CACHE: [&str; 14] = [
+const WITHOUT_CACHE: [&str; 20] = [
     "proc",
     "sysfs",
     "cgroup",
@@ -373,6 +404,13 @@ const WITHOUT_CACHE: [&str; 14] = [
     "mqueue",
     "pstore",
     "efivarfs",
+    "selinuxfs",
+    "binfmt_misc",
+    "nsfs",
+    "hugetlbfs",
+    // These have caches of their own, or none unless a mount asks for it.
+    "zfs",
+    "9p",
 ];
 
 impl NamedFile {
@@ -394,6 +432,10 @@ fn joined(directory: &[u8], path: &[u8]) -> Arc<[u8]> {
             joined.push(b'/');
         }
         joined.extend_from_slice(part);
+    }
+    if joined.len() > MAX_PATH_BYTES {
+        joined.truncate(MAX_PATH_BYTES);
+        joined.extend_from_slice(b"...");
     }
     joined.into()
 }
@@ -425,7 +467,7 @@ mod tests {
     fn a_file_is_named_by_descriptor_or_path() {
         let process = process();
         let mut names = CalledFiles::start(&process.host()).unwrap();
-        let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, fd));
+        let [directory, pipe, closed] = [3, 4, 9].map(|fd| names.by_descriptor(5, 5, fd));
         let absolute = names.by_path(5, None, &path("/etc/x"));
         let below = names.by_path(5, Some(directory), &path("./a//b"));
         assert_eq!((names.kind(directory), names.kind(absolute)), (None, Some(FileKind::Path)));
@@ -438,16 +480,49 @@ mod tests {
         assert_eq!(names.by_path(5, None, &path("/etc/x")), absolute);
     }
 
+    #[test]
+    fn joined_paths_are_bounded() {
+        let mut names = CalledFiles::default();
+        let long = path(&format!("/{}", "x".repeat(3000)));
+        let below = (0..10).fold(None, |directory, _| Some(names.by_path(5, directory, &long)));
+        assert!(text(&names, below.unwrap()).len() < MAX_PATH_BYTES + 5);
+    }
+
     /// The answer may be about a file that has the descriptor since.
     #[test]
     fn a_descriptor_that_is_closed_has_no_name() {
         let process = process();
         let mut names = CalledFiles::start(&process.host()).unwrap();
-        let number = names.by_descriptor(5, 3);
+        let number = names.by_descriptor(5, 5, 3);
         assert!(names.tick(0));
-        names.closed(number);
+        names.closed(number, 5, 3);
         names.settle(0);
         assert_eq!((names.kind(number), text(&names, number)), (Some(FileKind::Unknown), "- ".to_owned()));
+    }
+
+    /// What a child has closed its parent still has, and a copy with another number is open, too.
+    #[test]
+    fn only_the_descriptor_that_was_asked_matters() {
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
+        let number = names.by_descriptor(5, 5, 3);
+        assert!(names.tick(0));
+        names.closed(number, 6, 3);
+        names.closed(number, 5, 1);
+        names.settle(0);
+        assert_eq!((text(&names, number), names.uses(number)), ("/srv/dir nfs4".to_owned(), false));
+    }
+
+    /// The descriptor may be closed, and open on another file, by the lost records.
+    #[test]
+    fn answers_after_a_loss_do_not_count() {
+        let process = process();
+        let mut names = CalledFiles::start(&process.host()).unwrap();
+        let [number, path] = [names.by_descriptor(5, 5, 3), names.by_path(5, None, &path("/srv/x"))];
+        assert!(names.tick(0));
+        names.forget_questions();
+        names.settle(0);
+        assert_eq!([number, path].map(|number| text(&names, number)), ["- ", "/srv/x nfs4"]);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub enum DescriptorEffect {
     Seeks,
     /// It reads or writes where the position is, and moves it.
     Moves,
+    /// It moves the positions of these descriptors, each unless another argument points to an offset.
+    Transfers([(u8, Option<u8>); 2]),
 }
 
 /// A call that has records.
@@ -113,8 +115,14 @@ const CALLS: [(FileCallUse, &[&str]); 23] = [
     (FileCallUse { effect: DescriptorEffect::Moves, ..WRITES }, &["write", "writev"]),
     (FileCallUse { offset: Some(3), ..READS }, &["pread64", "preadv", "preadv2"]),
     (FileCallUse { offset: Some(3), ..WRITES }, &["pwrite64", "pwritev", "pwritev2"]),
-    (of(FileOperation::Read, FileArgument::Descriptor(1)), &["sendfile"]),
-    (of(FileOperation::Write, FileArgument::Descriptor(2)), &["copy_file_range"]),
+    (FileCallUse {
+        effect: DescriptorEffect::Transfers([(0, None), (1, Some(2))]),
+        ..of(FileOperation::Read, FileArgument::Descriptor(1))
+    }, &["sendfile"]),
+    (FileCallUse {
+        effect: DescriptorEffect::Transfers([(0, Some(1)), (2, Some(3))]),
+        ..of(FileOperation::Write, FileArgument::Descriptor(2))
+    }, &["copy_file_range"]),
     (of(FileOperation::Sync, FIRST), &["fsync", "fdatasync", "sync_file_range", "syncfs"]),
     (opens(Some(1)), &["open"]),
     (opens(None), &["creat", "openat2"]),
@@ -137,7 +145,7 @@ const CALLS: [(FileCallUse, &[&str]); 23] = [
     (tells(DescriptorEffect::Duplicates), &["dup"]),
     (tells(DescriptorEffect::DuplicatesTo), &["dup2", "dup3"]),
     (tells(DescriptorEffect::Controls), &["fcntl"]),
-    (FileCallUse { file: FileArgument::Path, ..tells(DescriptorEffect::ChangesDirectory) }, &["chdir", "chroot"]),
+    (FileCallUse { file: FileArgument::Path, ..tells(DescriptorEffect::ChangesDirectory) }, &["chdir"]),
     (tells(DescriptorEffect::ChangesDirectory), &["fchdir"]),
     (tells(DescriptorEffect::Seeks), &["lseek"]),
 ];
