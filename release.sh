@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 export LC_ALL=C
 target_dir=${CARGO_TARGET_DIR:-target}
-limit_bytes=$((12 << 20))
+limit_bytes=$((14 << 20))
 (($#)) || set -- x86_64 aarch64
 
 fail() {
