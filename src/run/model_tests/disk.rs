@@ -186,7 +186,7 @@ fn requests_of_a_disk() {
         let mut world = World::new("blktrace", &[], &formats, seed);
         let mut disk = ModelDisk { next_sector: 1 << 20, ..ModelDisk::default() };
         play(&mut world, &mut disk, 5, &mut shown, |disk, played, shown| {
-            let [requests, stages, submitters] = &played.report.tables[..] else { panic!("{}", played.what) };
+            let [requests, stages, _, submitters] = &played.report.tables[..] else { panic!("{}", played.what) };
             let done = std::mem::take(&mut disk.by_kind);
             let mut missed = 0;
             for row in &requests.rows {
