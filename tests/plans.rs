@@ -41,8 +41,9 @@ const MORE: [(&str, &[&str]); 15] = [
 ];
 
 /// Features that kernels lack: the options (empty: those of the trial), the kernels, and the words of the error.
-const LACKING: [(&str, &[&str], &[&str], &str); 7] = [
+const LACKING: [(&str, &[&str], &[&str], &str); 8] = [
     ("syscalls", &[], &["3.4.0-android", "3.10.40-android"], "there is no event raw_syscalls:sys_enter"),
+    ("files", &[], &["3.4.0-android", "3.10.40-android"], "there is no event raw_syscalls:sys_enter"),
     ("kmemleak", &["page"], &["3.4.0-android", "3.10.40-android"], "kmem:mm_page_alloc has no field `pfn`"),
     (
         "kmemleak",
