@@ -36,8 +36,8 @@ pub struct StalledCgroups {
     of_process: FxHashMap<i32, ProcessCgroup>,
     /// Number of the interval.
     interval: u64,
-    /// The pressure of cgroups at the start of the run.
-    before: FxHashMap<Arc<str>, Option<MemoryPressure>>,
+    /// The counters of cgroups at the start of the run, for its first interval.
+    before: FxHashMap<Arc<str>, CgroupCounters>,
     /// Stalls that have ended since the last count.
     ended: Vec<StalledStretch>,
     /// Stalls for which there was no room.
@@ -58,7 +58,8 @@ struct ProcessCgroup {
 #[derive(Debug)]
 struct StalledCgroup {
     cgroup: MemoryCgroup,
-    before: CgroupCounters,
+    /// The counters as the interval began. None: they are not known.
+    before: Option<CgroupCounters>,
     stalled_ns: u64,
     /// It was removed.
     is_gone: bool,
@@ -69,24 +70,23 @@ impl StalledCgroup {
     fn take_row(&mut self) -> Option<PressureRow> {
         let now = self.cgroup.counters();
         self.is_gone = now.is_none();
-        let before = self.before;
-        self.before = now.unwrap_or(before);
+        let before = std::mem::replace(&mut self.before, now);
+        let counted = now.zip(before).and_then(|(now, before)| now.since(before));
         let stalled_ns = std::mem::take(&mut self.stalled_ns);
-        let pressure = now.and_then(|now| now.pressure).zip(before.pressure).map(|(now, before)| now.since(before));
+        let pressure = counted.and_then(|counted| counted.pressure);
         if stalled_ns == 0 && pressure.is_none_or(|pressure| pressure.some_ns == 0) {
             return None;
         }
         let limit = self.cgroup.limit();
         let is_own = limit.as_ref().is_none_or(|limit| limit.of == self.cgroup.name);
-        let swapped_in = now.and_then(|now| now.swapped_in).zip(before.swapped_in);
         Some(PressureRow {
             cgroup: Some(self.cgroup.name.clone()),
             stalled_ns,
             some_ns: pressure.map(|pressure| pressure.some_ns),
             full_ns: pressure.map(|pressure| pressure.full_ns),
-            refaults: now.map(|now| now.refaults.saturating_sub(before.refaults)),
-            swapped_in: swapped_in.map(|(now, before)| now.saturating_sub(before)),
-            at_limit: now.map(|now| now.at_limit.saturating_sub(before.at_limit)),
+            refaults: counted.map(|counted| counted.refaults),
+            swapped_in: counted.and_then(|counted| counted.swapped_in),
+            at_limit: counted.map(|counted| counted.at_limit),
             used_bytes: limit.as_ref().map(|limit| limit.used_bytes),
             limit_bytes: limit.as_ref().map(|limit| limit.bytes),
             limit_of: limit.filter(|_| !is_own).map(|limit| limit.of),
@@ -98,8 +98,8 @@ impl StalledCgroups {
     /// Reads the counters of the machine and of all cgroups.
     pub fn new(host: &Host) -> StalledCgroups {
         let hierarchy = MemoryHierarchy::new(host);
-        let with_pressure = |cgroup: MemoryCgroup| (cgroup.name.clone(), cgroup.pressure());
-        let before = hierarchy.all(MAX_GROUPS).into_iter().map(with_pressure).collect();
+        let counted = |cgroup: MemoryCgroup| Some((cgroup.name.clone(), cgroup.counters()?));
+        let before = hierarchy.all(MAX_GROUPS).into_iter().filter_map(counted).collect();
         let machine_before = MemoryPressure::of_machine(host);
         StalledCgroups { host: host.clone(), hierarchy, before, machine_before, ..StalledCgroups::default() }
     }
@@ -163,17 +163,10 @@ impl StalledCgroups {
     fn group(&mut self, name: Arc<str>) -> Option<&mut StalledCgroup> {
         if !self.groups.contains_key(&name) {
             let cgroup = self.hierarchy.at(Path::new(&*name)).filter(|_| self.groups.len() < MAX_GROUPS)?;
-            let now = cgroup.counters().unwrap_or_default();
-            // What was created since the start of the run had counted nothing then.
-            let before = match self.before.get(&name) {
-                Some(pressure) => CgroupCounters { pressure: pressure.or(now.pressure), ..now },
-                None if self.before.len() < MAX_GROUPS => CgroupCounters {
-                    pressure: now.pressure.map(|_| MemoryPressure::default()),
-                    swapped_in: now.swapped_in.map(|_| 0),
-                    ..CgroupCounters::default()
-                },
-                None => now,
-            };
+            let at_start = self.before.get(&name).copied();
+            // In the first interval, what was created since the start of the run had counted nothing then.
+            let is_new = self.interval == 0 && self.before.len() < MAX_GROUPS;
+            let before = at_start.or_else(|| is_new.then_some(CgroupCounters::NEW));
             self.groups.insert(name.clone(), StalledCgroup { cgroup, before, stalled_ns: 0, is_gone: false });
         }
         self.groups.get_mut(&name)
@@ -194,6 +187,7 @@ impl StalledCgroups {
         rows.extend(self.groups.values_mut().filter_map(StalledCgroup::take_row));
         self.groups.retain(|_, group| !group.is_gone);
         self.of_process.retain(|_, known| known.interval == self.interval);
+        self.before = FxHashMap::default();
         self.interval += 1;
         rows
     }
@@ -206,6 +200,8 @@ impl StalledCgroups {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn stretch(since: u64, until: u64) -> StalledStretch {
@@ -214,6 +210,73 @@ mod tests {
 
     fn nowhere() -> StalledCgroups {
         StalledCgroups::new(&Host { proc: "/nonexistent".into(), ..Host::default() })
+    }
+
+    /// A machine with cgroups of version 2, in which each process is in the cgroup `/PID`.
+    struct CgroupMachine(tempfile::TempDir);
+
+    impl CgroupMachine {
+        fn new() -> CgroupMachine {
+            let machine = CgroupMachine(tempfile::tempdir().unwrap());
+            let mount = machine.0.path().join("mount");
+            machine.write("proc/self/mounts", &format!("cgroup2 {} cgroup2 rw 0 0\n", mount.display()));
+            machine
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        /// Lets the cgroup of a process have this pressure.
+        fn stalls(&self, pid: i32, some_us: u64, refaults: u64) {
+            self.write(&format!("proc/{pid}/task/{pid}/cgroup"), &format!("0::/{pid}\n"));
+            self.write(&format!("mount/{pid}/memory.stat"), &format!("workingset_refault_file {refaults}\n"));
+            self.write(&format!("mount/{pid}/memory.pressure"), &format!("some total={some_us}\nfull total=0\n"));
+        }
+
+        fn cgroups(&self) -> StalledCgroups {
+            StalledCgroups::new(&Host { proc: self.0.path().join("proc"), ..Host::default() })
+        }
+    }
+
+    /// What the first cgroup with a row has in it of PSI, in us, and refaults.
+    fn of_kernel(cgroups: &mut StalledCgroups) -> (Option<u64>, Option<u64>) {
+        let rows = cgroups.take_rows(None);
+        let row = rows.get(1).expect("a cgroup");
+        (row.some_ns.map(|ns| ns / 1000), row.refaults)
+    }
+
+    /// A cgroup whose first stall is not in the first interval has counted before that interval, too.
+    #[test]
+    fn a_row_has_no_more_than_its_interval() {
+        let machine = CgroupMachine::new();
+        machine.stalls(1, 1000, 10);
+        machine.stalls(2, 1000, 10);
+        let mut cgroups = machine.cgroups();
+        machine.stalls(1, 1300, 13);
+        cgroups.count(100, [(1, 0)].into_iter());
+        assert_eq!(of_kernel(&mut cgroups), (Some(300), Some(3)), "since the start of the run");
+        for (pid, now) in [(2, 200), (3, 300)] {
+            machine.stalls(pid, 50_000, 500);
+            cgroups.count(now, [(pid, now - 50)].into_iter());
+            assert_eq!(of_kernel(&mut cgroups), (None, None), "{pid}: not known");
+            machine.stalls(pid, 50_040, 504);
+            assert_eq!(of_kernel(&mut cgroups), (Some(40), Some(4)), "{pid}");
+        }
+        machine.stalls(3, 7, 1);
+        cgroups.count(400, [(3, 350)].into_iter());
+        assert_eq!(of_kernel(&mut cgroups), (None, None), "another cgroup of the same name");
+    }
+
+    #[test]
+    fn a_new_cgroup_had_counted_nothing() {
+        let machine = CgroupMachine::new();
+        let mut cgroups = machine.cgroups();
+        machine.stalls(1, 300, 3);
+        cgroups.count(100, [(1, 0)].into_iter());
+        assert_eq!(of_kernel(&mut cgroups), (Some(300), Some(3)));
     }
 
     /// What goes on at a count is counted up to it; its rest follows later, and stalls at the same time count once.
