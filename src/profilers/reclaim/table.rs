@@ -207,7 +207,7 @@ pub static PRESSURES: Schema<PressureRow> = Schema::<PressureRow>::new(
     ("used_bytes", "what is used of the limit as the interval ends"),
     ("used_pct", "the share of the limit that is used"),
     ("limit_bytes", "the fullest limit that applies"),
-    ("limit_of", "the cgroup above that has this limit"),
+    ("limit_of", "the cgroup above that has this limit; of the whole run all that had"),
     (
         "cgroup",
         "the cgroup whose tasks stalled; empty: all tasks that are watched. The kernel's own numbers are of the whole \
