@@ -14,6 +14,7 @@ mod common {
 
 pub mod app;
 pub mod bpf;
+pub mod calls;
 pub(crate) mod caret;
 pub mod cli;
 pub mod commands;

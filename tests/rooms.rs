@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sources::sources as all_sources;
 
 /// Each room with those that it uses. A room stands below all that it uses, so there is no circle.
-const ROOMS: [(&str, &[&str]); 30] = [
+const ROOMS: [(&str, &[&str]); 31] = [
     ("caret", &[]),
     ("destination", &[]),
     ("digits", &[]),
@@ -60,11 +60,12 @@ const ROOMS: [(&str, &[&str]); 30] = [
     ),
     ("sched", &["perf", "profiler", "report", "stats", "symbol", "sys", "task", "tep"]),
     ("relation", &["cli", "event", "perf", "profiler", "report", "stats", "symbol", "task"]),
+    ("calls", &["cli", "perf", "profiler", "relation", "report", "sched", "stats", "symbol", "task", "tep"]),
     (
         "profilers",
         &[
-            "cli", "digits", "escape", "event", "expr", "file", "host", "json", "perf", "profiler", "relation",
-            "report", "sched", "stats", "symbol", "sys", "task", "tep",
+            "calls", "cli", "digits", "escape", "event", "expr", "file", "host", "json", "perf", "profiler",
+            "relation", "report", "sched", "stats", "symbol", "sys", "task", "tep",
         ],
     ),
     (

@@ -129,6 +129,7 @@ fn rows_by_thread() {
 recordings! {
     blktrace: "blktrace", compare_tables(4096);
     expr: "expr", compare_lines(1024);
+    files: "files", compare_tables(4096);
     irq_off: "irq-off", compare_tables(4096);
     irqs: "irqs", compare_tables(4096);
     kmemleak: "kmemleak", compare_tables(131072);

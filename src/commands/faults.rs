@@ -180,7 +180,7 @@ fn unknown_argument(argument: &str, chosen: Option<&Command>, command: &Command,
 }
 
 /// Names of other tools, each with the nearest perf-prof command line.
-const TOOLS: [(&str, &str); 41] = [
+const TOOLS: [(&str, &str); 49] = [
     ("biolatency", "blktrace -i 1000"),
     ("biosnoop", "blktrace --than 1ns"),
     ("biotop", "blktrace -i 1000"),
@@ -190,12 +190,18 @@ const TOOLS: [(&str, &str); 41] = [
     ("dropwatch", "net"),
     ("execsnoop", "trace -e sched:sched_process_exec"),
     ("exitsnoop", "trace -e sched:sched_process_exit"),
+    ("ext4dist", "files -i 1000"),
+    ("ext4slower", "files --than 10ms"),
+    ("fileslower", "files --than 10ms"),
+    ("fsdist", "files -i 1000"),
+    ("fsslower", "files --than 10ms"),
     ("iostat", "blktrace -i 1000"),
     ("killsnoop", "signal"),
     ("klockstat", "locks --kinds sleep --addresses -i 1000"),
     ("lock", "locks -i 1000"),
     ("memleak", "kmemleak slab -g"),
     ("netstat", "net -i 1000"),
+    ("nfsslower", "files --than 10ms"),
     ("offcputime", "task-state -S -D --flame-graph off-cpu.svg"),
     ("offwaketime", "task-state -S -D -g --than 10"),
     ("oomkill", "reclaim"),
@@ -207,6 +213,7 @@ const TOOLS: [(&str, &str); 41] = [
     ("sockstat", "net -i 1000"),
     ("ss", "net -i 1000"),
     ("stat", "profile"),
+    ("statsnoop", "trace -e syscalls:sys_enter_newfstatat"),
     ("strace", "trace -e syscalls:sys_enter_openat"),
     ("syncsnoop", "trace -e syscalls:sys_enter_fsync"),
     ("syscount", "syscalls"),
@@ -222,6 +229,7 @@ const TOOLS: [(&str, &str); 41] = [
     ("top", "profile -i 1000"),
     ("tracepoint", "list"),
     ("wakeuptime", "task-state -S -g --than 10"),
+    ("xfsslower", "files --than 10ms"),
 ];
 
 fn nearest_to_tool(tool: &str) -> Option<&'static str> {

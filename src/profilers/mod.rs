@@ -2,6 +2,7 @@
 
 pub mod blktrace;
 pub mod expr;
+pub mod files;
 pub mod irq_off;
 pub mod irqs;
 pub mod kmemleak;
@@ -32,6 +33,7 @@ macro_rules! profilers {
         $to! {
             Blktrace(blktrace::BlktraceArgs),
             Expr(expr::ExprArgs),
+            Files(files::FilesArgs),
             IrqOff(irq_off::IrqOffArgs),
             Irqs(irqs::IrqsArgs),
             Kmemleak(kmemleak::KmemleakArgs),

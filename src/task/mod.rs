@@ -1,10 +1,11 @@
 //! Tasks: names ([`Comm`]) and processes of threads ([`TaskTable`]), which process created which ([`ancestry`]), the
 //! tasks that a run is about ([`watched::Watched`]), their descendants ([`family`]) and the end of tasks given by pid
-//! or name ([`Targets`]), processes that live for a moment ([`Children`]), the files of /proc about a task ([`procfs`]) and about the CPUs ([`cpu_times`]), the CPU
-//! quota of its cgroup ([`cpu_quota`]) and its memory ([`memory_cgroup`]), and how long a thread of perf-prof waited for a CPU ([`run_delay`]).
-//! [`thread_reader`] asks /proc what threads do that had no event; [`asker`] finds out where a thread waits: in which
-//! system [`call`], on which [`descriptor`], and in which functions of its program ([`user_snapshot`], for Python
-//! functions [`python`]). [`sockets`] finds the processes that have a socket.
+//! or name ([`Targets`]), processes that live for a moment ([`Children`]), the files of /proc about a task ([`procfs`])
+//! and about the CPUs ([`cpu_times`]), the CPU quota of its cgroup ([`cpu_quota`]) and its memory ([`memory_cgroup`]),
+//! and how long a thread of perf-prof waited for a CPU ([`run_delay`]). [`file_reader`] asks what descriptors are open
+//! on, [`sockets`] which processes have a socket. [`thread_reader`] asks /proc what threads do that had no event;
+//! [`asker`] finds out where a thread waits: in which system [`call`], on which [`descriptor`], and in which functions
+//! of its program ([`user_snapshot`], for Python functions [`python`]).
 
 pub mod ancestry;
 pub mod asker;
@@ -17,6 +18,7 @@ pub mod cpu_quota;
 pub mod cpu_times;
 pub mod descriptor;
 pub mod family;
+pub mod file_reader;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod memory;
@@ -43,6 +45,7 @@ pub const QUESTIONS: &[QuestionHandler] = &[
     QuestionHandler::of::<user_snapshot::WaitSnapshot>(),
     QuestionHandler::of::<call_parts::CallPartsOf>(),
     QuestionHandler::of::<descriptor::OpenFileOf>(),
+    QuestionHandler::of::<file_reader::FilesOfThread>(),
     QuestionHandler::of::<thread_reader::ThreadQuestion>(),
     QuestionHandler::of::<memory::StringsAt>(),
     QuestionHandler::of::<sockets::SocketsOf>(),

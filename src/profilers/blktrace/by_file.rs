@@ -42,7 +42,7 @@ type DirectoryUse = (Option<Arc<[u8]>>, RequestFile);
 
 /// The requests for a file, or for the files of a directory, of one use.
 #[derive(Clone, Debug)]
-pub struct FileRow {
+pub struct RequestedFileRow {
     place: FilePlace,
     file: RequestFile,
     sum: SubmitterSum,
@@ -50,16 +50,16 @@ pub struct FileRow {
     ns: Option<u64>,
 }
 
-pub static FILES: Schema<FileRow> = Schema::<FileRow>::new(
+pub static FILES: Schema<RequestedFileRow> = Schema::<RequestedFileRow>::new(
     "files",
     &[
         Column::counter("requests", "requests", |row| &mut row.sum.requests),
-        Column::<FileRow>::derived("requests_per_s", "req/s", |row, span_ns| per_second(row.sum.requests, span_ns)).additive(),
-        Column::<FileRow>::counter("bytes", "bytes", |row| &mut row.sum.bytes).in_unit(Unit::Bytes),
-        Column::<FileRow>::derived("bytes_per_s", "bytes/s", |row, span_ns| per_second(row.sum.bytes, span_ns)).additive(),
-        Column::<FileRow>::known_counter("total_ns", "total us", |row| &mut row.ns).us(),
-        Column::<FileRow>::counter("device_ns", "device us", |row| &mut row.sum.device_ns).us().json_only(),
-        Column::<FileRow>::greatest("max_ns", "max us", |row| &mut row.sum.longest_ns).us(),
+        Column::<RequestedFileRow>::derived("requests_per_s", "req/s", |row, span_ns| per_second(row.sum.requests, span_ns)).additive(),
+        Column::<RequestedFileRow>::counter("bytes", "bytes", |row| &mut row.sum.bytes).in_unit(Unit::Bytes),
+        Column::<RequestedFileRow>::derived("bytes_per_s", "bytes/s", |row, span_ns| per_second(row.sum.bytes, span_ns)).additive(),
+        Column::<RequestedFileRow>::known_counter("total_ns", "total us", |row| &mut row.ns).us(),
+        Column::<RequestedFileRow>::counter("device_ns", "device us", |row| &mut row.sum.device_ns).us().json_only(),
+        Column::<RequestedFileRow>::greatest("max_ns", "max us", |row| &mut row.sum.longest_ns).us(),
         Column::label("use", "use", |row| row.file.purpose()),
         Column::label("file", "file", |row| match &row.place {
             FilePlace::File { path, .. } => Value::cell(path.clone()),
@@ -67,7 +67,7 @@ pub static FILES: Schema<FileRow> = Schema::<FileRow>::new(
             FilePlace::Word(word) => Value::Word(word),
             FilePlace::None => Value::None,
         }),
-        Column::<FileRow>::label("file_found", "", |row| match &row.place {
+        Column::<RequestedFileRow>::label("file_found", "", |row| match &row.place {
             FilePlace::File { found, .. } => Value::cell(found.clone()),
             _ => Value::None,
         })
@@ -100,7 +100,7 @@ pub static FILES: Schema<FileRow> = Schema::<FileRow>::new(
 ])
 .titled("the files they are for")
 .ordered(|one, other| {
-    let rank = |row: &FileRow| (row.sum.bytes, row.sum.requests);
+    let rank = |row: &RequestedFileRow| (row.sum.bytes, row.sum.requests);
     rank(other).cmp(&rank(one)).then(one.file.cmp(&other.file))
 });
 
@@ -164,12 +164,12 @@ impl RequestsByFile {
     }
 
     /// The rows since the last call: of directories if `by_directory`, with `depth` parts of the path at most.
-    pub fn take_rows(&mut self, by_directory: bool, depth: Option<u64>) -> Vec<FileRow> {
+    pub fn take_rows(&mut self, by_directory: bool, depth: Option<u64>) -> Vec<RequestedFileRow> {
         if by_directory { self.take_directories(depth) } else { self.take_files() }
     }
 
     /// The rows since the last call, of files.
-    fn take_files(&mut self) -> Vec<FileRow> {
+    fn take_files(&mut self) -> Vec<RequestedFileRow> {
         let RequestsByFile { names, sums, .. } = self;
         let place = |file: RequestFile| match file.key() {
             Some(key) => {
@@ -182,7 +182,7 @@ impl RequestsByFile {
     }
 
     /// The rows since the last call, of directories: `depth` parts of the path, or all but the last.
-    fn take_directories(&mut self, depth: Option<u64>) -> Vec<FileRow> {
+    fn take_directories(&mut self, depth: Option<u64>) -> Vec<RequestedFileRow> {
         let RequestsByFile { names, sums, .. } = self;
         let deadline = names.deadline(PATIENCE);
         let mut rows: FxHashMap<DirectoryUse, SubmitterSum> = FxHashMap::default();
@@ -208,10 +208,10 @@ fn without_file(file: RequestFile) -> FilePlace {
     }
 }
 
-fn row(place: FilePlace, file: RequestFile, mut sum: SubmitterSum) -> FileRow {
+fn row(place: FilePlace, file: RequestFile, mut sum: SubmitterSum) -> RequestedFileRow {
     let is_waited_for = !matches!(file, RequestFile::File(_, FileUse::Writeback));
     sum.longest_ns = sum.longest_ns.filter(|_| is_waited_for);
-    FileRow { place, file, ns: is_waited_for.then_some(sum.ns), sum }
+    RequestedFileRow { place, file, ns: is_waited_for.then_some(sum.ns), sum }
 }
 
 /// The directory of a file, or the first `depth` parts of its path.

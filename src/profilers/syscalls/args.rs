@@ -1,7 +1,8 @@
 //! The options of syscalls.
 
+use crate::calls::list::CallList;
 use crate::cli::{CommonArgs, LatencyArgs, values};
-use crate::tep::syscalls::{self, SyscallEnd};
+use crate::tep::syscalls::SyscallEnd;
 
 /// Latencies and errors of system calls, by name; those that hang now
 #[derive(Debug, Default, clap::Args)]
@@ -52,40 +53,6 @@ pub struct SyscallsArgs {
     pub common: CommonArgs,
 }
 
-/// System calls by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallList(Vec<u32>);
-
-impl CallList {
-    /// # Errors
-    /// An unknown name.
-    pub fn parse(text: &str) -> Result<CallList, String> {
-        let number = |name: String| {
-            let known = syscalls::number(&name).or_else(|| name.strip_prefix("sys_")?.parse().ok());
-            known.ok_or_else(|| format!("there is no system call {name:?} here; an unknown one is sys_NUMBER"))
-        };
-        let mut numbers: Vec<u32> = values::list(text)?.into_iter().map(number).collect::<Result<_, _>>()?;
-        numbers.sort_unstable();
-        numbers.dedup();
-        Ok(CallList(numbers))
-    }
-
-    /// A kernel filter for one of the two raw events.
-    pub fn filter(&self, end: SyscallEnd) -> String {
-        let mut tests: Vec<String> = self.0.iter().map(|number| format!("id == {number}")).collect();
-        // At the exit from rt_sigreturn the number is gone: it is then taken from the context to which the task
-        // returns.
-        if end == SyscallEnd::Exit && syscalls::number("rt_sigreturn").is_some_and(|number| self.0.contains(&number)) {
-            tests.push("id == -1".to_owned());
-        }
-        tests.join(" || ")
-    }
-
-    pub fn contains(&self, number: i32) -> bool {
-        u32::try_from(number).is_ok_and(|number| self.0.binary_search(&number).is_ok())
-    }
-}
-
 /// Scripts for the C tool name the two events in `-e`.
 fn raw_events(text: &str) -> Result<(), String> {
     let is_raw = |name: &str| SyscallEnd::BOTH.iter().any(|end| name.trim_end_matches('/') == end.raw());
@@ -100,22 +67,6 @@ fn raw_events(text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn calls_become_filters() {
-        let list = CallList::parse("read,openat,read,sys_999").unwrap();
-        let [read, openat] = [libc::SYS_read, libc::SYS_openat];
-        assert!(list.contains(read as i32) && list.contains(999) && !list.contains(-1));
-        let text = list.filter(SyscallEnd::Exit);
-        assert!(text.contains(&format!("id == {read}")) && text.contains(&format!("id == {openat}")), "{text}");
-        assert_eq!(text.matches("id").count(), 3);
-        let returns = CallList::parse("rt_sigreturn").unwrap();
-        assert!(returns.filter(SyscallEnd::Exit).ends_with("id == -1"));
-        assert!(!returns.filter(SyscallEnd::Enter).contains("-1"));
-        for text in ["nosuch", "sys_", "", "read,,"] {
-            assert!(CallList::parse(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn only_the_raw_events_are_accepted() {

@@ -3,10 +3,10 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::calls::kinds::CallNumber;
 use crate::perf::{EventId, Sample};
 use crate::profiler::SocketErrors;
 use crate::profilers::syscalls::failed_call::FailedCall;
-use crate::profilers::syscalls::kinds::CallNumber;
 use crate::symbol::StackId;
 use crate::task::Comm;
 

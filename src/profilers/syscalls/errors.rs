@@ -6,18 +6,18 @@ use std::sync::Arc;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 
+use crate::calls::cells::error;
+use crate::calls::paths::PathOfCall;
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Setup, SocketErrors};
 use crate::profilers::syscalls::connects::{FailedConnect, PendingConnects};
 pub use crate::profilers::syscalls::failed_call::FailedCall;
-use crate::profilers::syscalls::paths::PathOfCall;
 use crate::report::{Column, LateText, Schema, TaskNames, Unit, Value};
 use crate::stats::KeyedSums;
 use crate::symbol::StackId;
 use crate::task::Comm;
 use crate::tep::syscalls::call_text::socket_address;
-use crate::tep::syscalls::errnos;
 
 /// How often a call failed, in which processes, and the look-ups about its arguments, which are made soon after the
 /// first failure.
@@ -223,11 +223,6 @@ fn unread((who, sum): &ErrorRow) -> Value {
     }
 }
 
-/// The name of an error.
-pub fn error(errno: u32) -> Value {
-    errnos::name(errno).map_or_else(|| Value::Text(Arc::from(format!("errno {errno}"))), Value::Word)
-}
-
 fn per_second(count: u64, span_ns: u64) -> Value {
     const SECOND_NS: u128 = 1_000_000_000;
     if span_ns == 0 {
@@ -242,9 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_have_names_and_rates() {
-        assert_eq!(error(2), Value::Word("ENOENT"));
-        assert_eq!(error(4000), Value::Text("errno 4000".into()));
+    fn errors_have_rates() {
         assert_eq!(per_second(5, 0), Value::None);
         assert_eq!(per_second(5, 2_000_000_000), Value::Unsigned(3));
         assert_eq!(per_second(u64::MAX, 1), Value::Unsigned(u64::MAX));

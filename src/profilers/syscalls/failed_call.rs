@@ -1,7 +1,7 @@
 //! A call that fails, as the key of a row.
 
-use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
-use crate::profilers::syscalls::paths::PathOfCall;
+use crate::calls::kinds::{CallNumber, OTHERS};
+use crate::calls::paths::PathOfCall;
 use crate::stats::SumKey;
 use crate::symbol::StackId;
 use crate::task::Comm;

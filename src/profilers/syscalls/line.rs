@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::profilers::syscalls::cells::{CallText, WaitPlace};
-use crate::profilers::syscalls::errors;
-use crate::profilers::syscalls::kinds::CallNumber;
-use crate::profilers::syscalls::where_time::TimeParts;
+use crate::calls::cells::{CallText, WaitPlace, error, part};
+use crate::calls::kinds::CallNumber;
+use crate::calls::where_time::TimeParts;
 use crate::report::layout::{SUBJECT, detail, text, unless, when};
 use crate::report::{Detail, GroupBy, OccurrenceSchema, Value};
 use crate::stats::Began;
@@ -33,7 +32,7 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
         Detail::new("text", |slow| Value::cell(CallText(slow.made.clone()))),
         Detail::new("args", |slow| Value::Words(slow.made.args.iter().map(|arg| format!("{arg:#x}")).collect())),
         Detail::new("ret", |slow| slow.made.ret.map_or(Value::None, Value::Signed)),
-        Detail::new("error", |slow| slow.made.ret.and_then(errnos::of_return).map_or(Value::None, errors::error)),
+        Detail::new("error", |slow| slow.made.ret.and_then(errnos::of_return).map_or(Value::None, error)),
         Detail::new("run_ns", |slow| part(slow.parts.ran)),
         Detail::new("ready_ns", |slow| part(slow.parts.ready)),
         Detail::new("sleep_ns", |slow| part(slow.parts.slept)),
@@ -69,11 +68,6 @@ pub static SLOW: OccurrenceSchema<SlowCall> = OccurrenceSchema::<SlowCall>::new(
     duration: "duration_ns",
     goes_on: "still_open",
 });
-
-/// A part of the time, if it is not 0.
-fn part(ns: u64) -> Value {
-    if ns == 0 { Value::None } else { Value::Ns(ns) }
-}
 
 #[cfg(test)]
 mod tests {

@@ -4,42 +4,34 @@
 //! task that makes the call. Cost: two records per call; the kernel applies `--calls`. With `--errors` only the ends of
 //! failed calls, and the starts of calls with paths, have a record.
 //!
-//! `events` opens the events, `pairs` declares how starts and ends are paired, `kinds` knows calls by number, `table`
-//! and `errors` are the tables, `args` the options. `slow` handles calls that have a line: `line` lays it out, `sched`
-//! has the events that show what their threads do meanwhile, and `where_time` sums the time of each state. `paths`
-//! keeps the strings that calls are given, `connects` the connections still in progress when connect returned. `plain`
-//! handles the samples if there are only tables.
+//! `pairs` declares how starts and ends are paired, `table` and `errors` are the tables, `args` the options. `slow`
+//! handles calls that have a line, which `line` lays out. `connects` keeps the connections still in progress when
+//! connect returned. `plain` handles the samples if there are only tables.
 
 mod args;
-mod before;
-mod cells;
 mod connects;
 mod errors;
-mod events;
 mod failed_call;
-mod kinds;
 mod line;
 mod pairs;
-mod paths;
 mod plain;
-mod sched;
 mod slow;
 mod table;
-mod where_time;
 
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::calls::before::{EarlierCalls, NewlyFound};
+use crate::calls::{
+    CallEvents, CallInFlight, CallKind, CallKinds, CallNumber, CallingThread, EndedCall, WantedCalls, paths,
+};
 use crate::cli::CommonArgs;
 use crate::perf::{EventId, Evlist, Record, Sample};
 use crate::profiler::{Context, Event, Profiler, ProfilerArgs, Report, Samples, Setup, TickOutcome, Timestamp, Use};
 pub use crate::profilers::syscalls::args::SyscallsArgs;
-use crate::profilers::syscalls::before::{EarlierCalls, NewlyFound};
 use crate::profilers::syscalls::errors::{ERRORS, FailedCall, FailedCalls};
-use crate::profilers::syscalls::events::{CallEvents, WantedCalls};
-use crate::profilers::syscalls::kinds::{CallKind, CallKinds, CallNumber};
 use crate::profilers::syscalls::line::SLOW;
-use crate::profilers::syscalls::pairs::{CallInFlight, CallKey, CallPairs, CallThread, CallingThread, EndedCall};
+use crate::profilers::syscalls::pairs::{CallKey, CallPairs, CallThread};
 use crate::profilers::syscalls::table::{
     CALLS, CallRow, ENDINGS, EndingRow, LONGEST, LongestRow, OPEN, OpenRow, WAITS,
 };
@@ -104,18 +96,10 @@ impl Syscalls {
     fn new(args: SyscallsArgs) -> Syscalls {
         let (lengths, draws_stacks) = (args.lengths, args.common.draws_stacks());
         let terms = RelationTerms { lengths, draws_stacks, start_bytes: OPEN_BYTES, longest_ns: None };
-        Syscalls {
-            relation: Relation::new(CallPairs { by_thread: args.perins }, terms),
-            args,
-            events: None,
-            kinds: CallKinds::default(),
-            earlier: None,
-            paths: None,
-            slow: None,
-            endings: FxHashMap::default(),
-            errors: FailedCalls::default(),
-            unseen: UnseenEnds::default(),
-        }
+        let relation = Relation::new(CallPairs { by_thread: args.perins }, terms);
+        let (events, kinds, earlier, paths, slow) = Default::default();
+        let (endings, errors, unseen) = Default::default();
+        Syscalls { args, events, kinds, relation, earlier, paths, slow, endings, errors, unseen }
     }
 
     fn takes_stacks(&self) -> bool {

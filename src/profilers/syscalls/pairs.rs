@@ -1,40 +1,12 @@
 //! How this profiler pairs events: the start of a call with its end, by thread.
 
+use crate::calls::call::{CallInFlight, CallingThread, EndedCall};
+use crate::calls::kinds::{CallNumber, OTHERS};
 use crate::profilers::syscalls::connects::is_under_way;
-use crate::profilers::syscalls::kinds::{CallNumber, OTHERS};
 use crate::relation::{Declaration, OpenStart, PairEnd, RowKey};
-use crate::stats::{Began, PairKey, SumKey};
+use crate::stats::SumKey;
 use crate::task::Comm;
 use crate::tep::syscalls::errnos;
-
-/// A thread as the key of its call: a thread is in one call at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallingThread(pub i32);
-
-impl PairKey for CallingThread {}
-
-/// A call in progress.
-#[derive(Clone, Copy, Debug)]
-pub struct CallInFlight {
-    pub call: CallNumber,
-    pub began: Began,
-}
-
-/// A call that has ended, by its exit record.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedCall {
-    pub call: CallNumber,
-    pub ret: i64,
-    /// None: the call did not fail.
-    pub errno: Option<u32>,
-}
-
-impl EndedCall {
-    #[inline(always)]
-    pub fn of(id: i64, is_compat: bool, ret: i64) -> EndedCall {
-        EndedCall { call: CallNumber::new(id, is_compat), ret, errno: errnos::of_return(ret) }
-    }
-}
 
 /// The key of a row. Without `--perins` there is no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

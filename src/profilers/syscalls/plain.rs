@@ -5,12 +5,12 @@
 
 use anyhow::Result;
 
+use crate::calls::call::EndedCall;
+use crate::calls::events::ExitFields;
+use crate::calls::kinds::CallNumber;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, Handler, Samples, Use};
 use crate::profilers::syscalls::Syscalls;
-use crate::profilers::syscalls::events::ExitFields;
-use crate::profilers::syscalls::kinds::CallNumber;
-use crate::profilers::syscalls::pairs::EndedCall;
 use crate::relation::EventMoment;
 use crate::tep::Int64;
 

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+use crate::calls::call::CallInFlight;
+use crate::calls::kinds::CallKind;
+use crate::calls::paths::{CallPaths, PathOfCall};
+use crate::calls::sched::SchedEvents;
+use crate::calls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::cli::LatencyArgs;
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::{Context, ReturnedAddresses, Setup};
 use crate::profilers::syscalls::args::SyscallsArgs;
-use crate::profilers::syscalls::kinds::CallKind;
 use crate::profilers::syscalls::line::{SLOW, SlowCall};
-use crate::profilers::syscalls::pairs::CallInFlight;
-use crate::profilers::syscalls::paths::{CallPaths, PathOfCall};
-use crate::profilers::syscalls::sched::SchedEvents;
-use crate::profilers::syscalls::where_time::{CallClock, CallClocks, TimeParts};
 use crate::relation::{EventMoment, OpenStart, PairStart};
 use crate::report::Subject;
 use crate::sched::{SchedState, TaskEvent};

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::profilers::syscalls::kinds::CallNumber;
+use crate::calls::kinds::CallNumber;
 use crate::profilers::syscalls::pairs::{CallErrors, CallKey, CallThread};
 use crate::relation::PairSums;
 use crate::report::{Column, LatencyRow, Meaning, Schema, Value};

@@ -2,12 +2,12 @@
 
 use anyhow::{Context as _, Result};
 
+use crate::calls::where_time::CallClocks;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Binding;
 use crate::perf::{EventId, Sample};
 use crate::profiler::filters::{TaskMatch, note_too_long};
 use crate::profiler::{Context, Setup};
-use crate::profilers::syscalls::where_time::CallClocks;
 use crate::sched::{SWITCH, States, TaskEvent};
 use crate::tep::{Field, Filter, Int32, drift};
 

@@ -8,6 +8,7 @@ use crate::symbol::naming::named_frame::NamedFrame;
 use crate::task::call_parts::{CallPartsOf, PartSums, PartsAt};
 use crate::task::descriptor::OpenFile;
 use crate::tep::syscalls::call_text::{CallFile, CallLookUps, CallParts, MadeCall};
+use crate::tep::syscalls::errnos;
 
 /// A system call with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,9 +78,25 @@ fn is_scheduler(frame: &NamedFrame) -> bool {
     frame.symbol.as_ref().is_ok_and(|name| SCHEDULER.iter().any(|start| name.starts_with(start)))
 }
 
+/// The name of an error.
+pub fn error(errno: u32) -> Value {
+    errnos::name(errno).map_or_else(|| Value::Text(Arc::from(format!("errno {errno}"))), Value::Word)
+}
+
+/// A part of the time, if it is not 0.
+pub fn part(ns: u64) -> Value {
+    if ns == 0 { Value::None } else { Value::Ns(ns) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!(error(2), Value::Word("ENOENT"));
+        assert_eq!(error(4000), Value::Text("errno 4000".into()));
+    }
 
     #[test]
     fn a_wait_is_where_the_scheduler_was_called() {

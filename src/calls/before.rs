@@ -4,10 +4,10 @@
 use anyhow::Result;
 use rustc_hash::FxHashMap;
 
+use crate::calls::call::CallInFlight;
+use crate::calls::kinds::CallNumber;
+use crate::calls::list::CallList;
 use crate::profiler::{Context, Setup, Timestamp};
-use crate::profilers::syscalls::args::CallList;
-use crate::profilers::syscalls::kinds::CallNumber;
-use crate::profilers::syscalls::pairs::CallInFlight;
 use crate::relation::{OpenStart, PairStart};
 use crate::sched::{SchedState, States};
 use crate::stats::LossHorizon;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::calls::kinds::CallNumber;
+use crate::calls::list::CallList;
 use crate::perf::evlist::Evlist;
 use crate::perf::{EventId, Sample};
 use crate::profiler::Setup;
 use crate::profiler::call_strings::{CallStrings, pointer_arguments};
-use crate::profilers::syscalls::args::CallList;
-use crate::profilers::syscalls::kinds::CallNumber;
 use crate::report::{ArgumentText, LateSource};
 use crate::tep::format::Format;
 use crate::tep::syscalls::call_text::{PathStart, is_relative, path_starts, socket_address};

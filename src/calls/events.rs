@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 
+use crate::calls::list::CallList;
 use crate::perf::EventId;
 use crate::perf::evlist::Evlist;
 use crate::perf::evsel::Evsel;
 use crate::profiler::{RunScope, Setup};
-use crate::profilers::syscalls::args::CallList;
 use crate::tep::syscalls::SyscallEnd;
 use crate::tep::{Field, Filter, Int64, ReadError, drift};
 
