@@ -37,6 +37,30 @@ pub struct CgroupCounters {
     pub at_limit: u64,
 }
 
+impl CgroupCounters {
+    /// Those of a cgroup that was just created, as far as it has them.
+    pub const NEW: CgroupCounters = CgroupCounters {
+        pressure: Some(MemoryPressure { some_ns: 0, full_ns: 0 }),
+        refaults: 0,
+        swapped_in: Some(0),
+        at_limit: 0,
+    };
+
+    /// What was counted since an earlier reading. None: that was of another cgroup of this name.
+    pub fn since(self, before: CgroupCounters) -> Option<CgroupCounters> {
+        let pressure = self.pressure.zip(before.pressure);
+        if pressure.is_some_and(|(now, before)| now.some_ns < before.some_ns) {
+            return None;
+        }
+        Some(CgroupCounters {
+            pressure: pressure.map(|(now, before)| now.since(before)),
+            refaults: self.refaults.checked_sub(before.refaults)?,
+            swapped_in: self.swapped_in.zip(before.swapped_in).map(|(now, before)| now.saturating_sub(before)),
+            at_limit: self.at_limit.checked_sub(before.at_limit)?,
+        })
+    }
+}
+
 /// The limit that a cgroup is nearest to: its own, or that of one above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {

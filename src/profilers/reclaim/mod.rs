@@ -187,7 +187,7 @@ struct Reclaim {
     kills: OomKills,
     /// What the kernel calls flags of allocations.
     gfp_names: Option<FlagTable>,
-    /// StalledAllocations for which threads are about to compact memory.
+    /// The allocations for which threads are about to compact memory.
     asked: FxHashMap<i32, StalledAllocation>,
     page_bytes: u64,
 }
@@ -240,26 +240,27 @@ impl Reclaim {
         allocation: Option<StalledAllocation>,
         sample: &Sample<'_>,
         ctx: &mut Context,
-    ) {
+    ) -> Use {
         let key = RelationKey::thread(sample.tid);
         if self.relation.get(key).is_some_and(|start| start.open.own.kind != kind) {
             self.relation.hide(key); // its end was not seen
         }
         if !self.wants(sample, ctx) {
-            return;
+            return Use::Ignored;
         }
         let allocation = allocation.or_else(|| self.asked.get(&sample.tid).copied());
         let (comm, stack) = (ctx.tasks.comm(sample.tid), ctx.stack(sample));
         let task = self.args.by.of_tasks().key(sample.tid, comm, &mut ctx.tasks);
         let stall = Stall { task, kind, allocation, throttled_ns: 0 };
         self.relation.start(key, EventMoment::of(sample), comm, stack, stall);
+        Use::Relevant
     }
 
-    fn ends(&mut self, kind: StallKind, reclaimed_pages: u64, sample: &Sample<'_>, ctx: &mut Context) {
+    fn ends(&mut self, kind: StallKind, reclaimed_pages: u64, sample: &Sample<'_>, ctx: &mut Context) -> Use {
         let key = RelationKey::thread(sample.tid);
         let known = self.relation.get(key).map(|start| start.open.own.kind);
         if known.is_some_and(|known| known != kind) || known.is_none() && !self.wants(sample, ctx) {
-            return; // its beginning was not seen, or nobody watches it
+            return Use::Ignored; // its beginning was not seen, or nobody watches it
         }
         let end = PairEnd { moment: EventMoment::of(sample), own: reclaimed_pages };
         match self.relation.end(key, &end, ctx) {
@@ -281,8 +282,10 @@ impl Reclaim {
                 let task = self.args.by.of_tasks().key(sample.tid, comm, &mut ctx.tasks);
                 self.relation.rows.sum(StallsOf { task, kind }).no_start += 1;
             }
-            PairOutcome::NoStart | PairOutcome::Doubtful | PairOutcome::Unfit => {}
+            PairOutcome::NoStart => return Use::Ignored,
+            PairOutcome::Doubtful | PairOutcome::Unfit => {}
         }
+        Use::Relevant
     }
 
     /// Hands over the occurrences of the stalls that have ended.
@@ -295,7 +298,7 @@ impl Reclaim {
     /// Counts the time in which tasks stall up to `now`, and shows those that have ended, and those that are due.
     fn settle(&mut self, now: Timestamp, due: &[(RelationKey, OpenStart<Stall>)], ctx: &mut Context) {
         self.count(now);
-        ctx.view.untracked += self.cgroups.take_left_out();
+        ctx.view.untracked += self.cgroups.take_left_out() + self.kills.take_left_out();
         self.show_ended(ctx);
         for (_, start) in due {
             let cgroup = self.cgroups.name_of(start.open.pid);
@@ -383,7 +386,8 @@ impl Reclaim {
 impl Profiler for Reclaim {
     fn init(&mut self, evlist: &mut Evlist, setup: &Setup<'_>) -> Result<()> {
         self.scope = setup.scope.clone();
-        self.cgroups = StalledCgroups::new(setup.host);
+        let is_whole = setup.watched.is_all() && self.scope.cpus().is_none();
+        self.cgroups = StalledCgroups::new(setup.host, is_whole);
         self.host = setup.host.clone();
         EVENTS.into_iter().try_for_each(|(name, step)| self.add_event(name, step, evlist, setup))?;
         self.kills.add_event(evlist, setup)
@@ -400,7 +404,7 @@ impl Profiler for Reclaim {
             None => None,
         };
         let amount = of.amount.as_ref().map_or(Ok(0), |field| field.read_u64(sample.raw))?;
-        match of.step {
+        Ok(match of.step {
             StallStep::Begins(kind) => self.begins(kind, allocation, sample, ctx),
             StallStep::Ends(kind) => self.ends(kind, amount, sample, ctx),
             StallStep::Asks => {
@@ -410,14 +414,17 @@ impl Profiler for Reclaim {
                     self.asked.clear();
                 }
                 self.asked.extend(allocation.map(|allocation| (sample.tid, allocation)));
+                Use::Ignored // the stall counts
             }
             StallStep::Throttled => {
                 let key = RelationKey::thread(sample.tid);
                 let ns = amount.saturating_mul(1000);
-                self.relation.move_start(key, key, |start| start.own.throttled_ns += ns);
+                match self.relation.move_start(key, key, |start| start.own.throttled_ns += ns) {
+                    true => Use::Relevant,
+                    false => Use::Ignored,
+                }
             }
-        }
-        Ok(Use::Relevant)
+        })
     }
 
     fn on(&mut self, event: Event<'_>, ctx: &mut Context) {

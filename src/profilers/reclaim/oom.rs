@@ -4,6 +4,7 @@
 //! read; programs may write to it, so no more is believed than the text of a line.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ pub struct OomKills {
     event: Option<(EventId, OomFields)>,
     log: OomLog,
     seen: Vec<SeenKill>,
+    /// The last victims, and the tasks whose allocations failed.
+    triggers: VecDeque<(i32, i32)>,
+    /// Kills for which there was no room.
+    left_out: u64,
 }
 
 /// A kill that gets a line as soon as the kernel's log tells of it.
@@ -49,13 +54,19 @@ impl OomKills {
 
     /// A task is killed, since the current one gets no memory.
     pub fn sample(&mut self, event: EventId, sample: &Sample<'_>, ctx: &mut Context) -> Result<Use> {
-        /// Kills that wait for their lines, at most.
-        const MAX_KILLS: usize = 100;
         let Some((_, fields)) = self.event.as_ref().filter(|(of, _)| *of == event) else { return Ok(Use::Ignored) };
         let victim = fields.victim(sample.raw, |pid| ctx.tasks.comm(pid))?;
         let is_ours = ctx.watched.is_all() || ctx.is_ours(sample.tid) || ctx.is_ours(victim.pid);
-        if !is_ours || self.seen.len() >= MAX_KILLS {
+        if self.triggers.len() >= MAX_KILLS {
+            self.triggers.pop_front();
+        }
+        self.triggers.push_back((victim.pid, sample.tid));
+        if !is_ours {
             return Ok(Use::Ignored);
+        }
+        if self.seen.len() >= MAX_KILLS {
+            self.left_out += 1;
+            return Ok(Use::Relevant);
         }
         let (subject, stack) = (ctx.subject(sample), ctx.stack(sample));
         self.seen.push(SeenKill { subject, victim, stack });
@@ -68,11 +79,20 @@ impl OomKills {
         const LOGGED_WITHIN_NS: u64 = 1_000_000_000;
         for kill in std::mem::take(&mut self.seen) {
             let is_last = is_last || now.saturating_sub(kill.subject.time) >= LOGGED_WITHIN_NS;
-            match self.log.describe(kill.victim, page_bytes, is_last) {
+            let of_one_task = |first: i32| {
+                let trigger = self.triggers.iter().rev().find(|(victim, _)| *victim == first);
+                trigger.is_some_and(|(_, trigger)| *trigger == kill.subject.tid)
+            };
+            match self.log.describe(kill.victim, of_one_task, page_bytes, is_last) {
                 Some(told) => ctx.emit(&OOM_KILLS, kill.subject, &told, kill.stack),
                 None => self.seen.push(kill),
             }
         }
+    }
+
+    /// Number of kills that were left out since the last call, because there was no room.
+    pub fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
@@ -140,6 +160,9 @@ impl OomFields {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OomReport {
     pid: i32,
+    /// The first victim of the cgroup whose tasks are killed together (`memory.oom.group`), which the lines before this
+    /// one are about.
+    first: Option<i32>,
     constraint: Option<&'static str>,
     cgroup: Option<Arc<str>>,
     used_bytes: Option<u64>,
@@ -161,12 +184,15 @@ struct OomCandidate {
 #[derive(Debug, Default)]
 struct OomLog {
     log: KernelLog,
-    /// What the lines since the last kill said.
+    /// What the lines since the last kill said; of a cgroup whose tasks are killed together, since its first.
     current: OomReport,
+    /// The last kill: maybe it is the first of a cgroup.
+    last: OomReport,
     reports: Vec<OomReport>,
 }
 
-/// Reports of kills that wait for their event, and tasks named beside a victim.
+/// Kills that wait for their lines, reports of kills that wait for their event, and tasks named beside a victim.
+const MAX_KILLS: usize = 100;
 const MAX_REPORTS: usize = 100;
 const MAX_NEIGHBOURS: usize = 3;
 
@@ -175,23 +201,29 @@ impl OomLog {
         OomLog { log: KernelLog::open(path), ..OomLog::default() }
     }
 
-    /// The line of a kill. None: the log does not tell of it yet. `is_last`: nor will it be asked again.
-    fn describe(&mut self, victim: OomVictim, page_bytes: u64, is_last: bool) -> Option<OomKill> {
-        let OomLog { log, current, reports } = self;
-        log.read_new(|line| {
-            if current.take_line(line) {
-                if reports.len() >= MAX_REPORTS {
-                    reports.remove(0);
-                }
-                reports.push(std::mem::take(current));
-            }
-        });
+    /// The line of a kill. None: the log does not tell of it yet. `is_last`: nor will it be asked again. `of_one_task`:
+    /// whether a kill was for the allocation of the same task. The kernel does not tell the limit of each kill when
+    /// there are many, so the lines before may be about another one.
+    fn describe(
+        &mut self,
+        victim: OomVictim,
+        of_one_task: impl Fn(i32) -> bool,
+        page_bytes: u64,
+        is_last: bool,
+    ) -> Option<OomKill> {
+        let mut log = std::mem::take(&mut self.log);
+        log.read_new(|line| self.take_line(line));
+        self.log = log;
+        let OomLog { log, reports, .. } = self;
         let found = reports.iter().rposition(|report| report.pid == victim.pid).map(|index| reports.remove(index));
         if found.is_none() && log.is_readable() && !is_last {
             return None;
         }
-        let OomReport { constraint, cgroup, used_bytes, limit_bytes, sizes, neighbours, .. } =
-            found.unwrap_or_default();
+        let found = found.unwrap_or_default();
+        let OomReport { constraint, cgroup, used_bytes, limit_bytes, sizes, neighbours, .. } = match found.first {
+            Some(first) if !of_one_task(first) => OomReport { sizes: found.sizes, ..OomReport::default() },
+            _ => found,
+        };
         let others = neighbours.iter().filter(|other| other.pid != victim.pid).map(|other| {
             let mib = other.pages.saturating_mul(page_bytes) >> 20;
             format!("{} {} ({mib} MiB)", other.name, other.pid)
@@ -205,6 +237,22 @@ impl OomLog {
         let victim = OomVictim { sizes, ..victim };
         let neighbours = (!others.is_empty()).then(|| others.join(", ").into());
         Some(OomKill { victim, constraint, cgroup, used_bytes, limit_bytes, neighbours })
+    }
+
+    fn take_line(&mut self, line: &str) {
+        // All tasks of the cgroup of the last kill follow.
+        if line.starts_with("Tasks in ") && line.ends_with(" are going to be killed due to memory.oom.group set") {
+            let first = self.last.first.or(Some(self.last.pid));
+            self.current = OomReport { first, ..std::mem::take(&mut self.last) };
+        } else if self.current.take_line(line) {
+            if self.reports.len() >= MAX_REPORTS {
+                self.reports.remove(0);
+            }
+            self.reports.push(self.current.clone());
+            if self.current.first.is_none() {
+                self.last = std::mem::take(&mut self.current);
+            }
+        }
     }
 }
 
@@ -353,11 +401,13 @@ mod tests {
     }
 
     fn log(lines: &[&str]) -> OomLog {
-        OomLog { reports: read(lines), ..OomLog::default() }
+        let mut log = OomLog::default();
+        lines.iter().for_each(|line| log.take_line(line));
+        log
     }
 
     fn describe(log: &mut OomLog, pid: i32) -> OomKill {
-        log.describe(OomVictim { pid, ..OomVictim::default() }, 4096, true).unwrap()
+        log.describe(OomVictim { pid, ..OomVictim::default() }, |first| first == 14342, 4096, true).unwrap()
     }
 
     #[test]
@@ -371,6 +421,29 @@ mod tests {
         assert_eq!(kill.neighbours.as_deref(), Some("timeout 14341 (1 MiB)"));
         let again = describe(&mut log, 14342);
         assert_eq!((again.constraint, again.cgroup, again.neighbours), (None, None, None), "once");
+    }
+
+    /// The kernel tells the limit of a cgroup whose tasks are killed together before the first of them alone.
+    #[test]
+    fn victims_of_one_kill_share_its_limit() {
+        let killed =
+            |pid: i32| format!("Memory cgroup out of memory: Killed process {pid} (x) total-vm:9kB, anon-rss:{pid}kB");
+        let together = "Tasks in /a,b/c are going to be killed due to memory.oom.group set";
+        let (five, six, seven) = (killed(5), killed(6), killed(7));
+        let mut group = log(&[&LINES[..8], &[together, &five, LINES[8], &six, LINES[0], &seven]].concat());
+        for pid in [6, 5, 14342] {
+            let kill = describe(&mut group, pid);
+            assert_eq!((kill.constraint, kill.cgroup.as_deref()), (Some("memcg"), Some("/a,b")), "{pid}");
+            assert_eq!(kill.limit_bytes, Some(32 << 20));
+            assert!(pid == 14342 || kill.victim.sizes.anon_bytes == Some(pid as u64 * 1024), "its own: {kill:?}");
+        }
+        assert_eq!(describe(&mut group, 7).constraint, None, "another kill, whose limit the kernel did not tell");
+        let mut alone = log(&[&LINES[..8], &[&five]].concat());
+        assert_eq!((describe(&mut alone, 5).constraint, describe(&mut alone, 14342).constraint), (None, Some("memcg")));
+        let mut of_others = log(&[&LINES[..8], &[together, &five]].concat());
+        let victim = OomVictim { pid: 5, ..OomVictim::default() };
+        let kill = of_others.describe(victim, |_| false, 4096, true).unwrap();
+        assert_eq!((kill.constraint, kill.limit_bytes), (None, None), "for another task: {kill:?}");
     }
 
     /// A part of the log, in any order, never tells of another kill.

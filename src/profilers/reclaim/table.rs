@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::host::MemoryPressure;
 use crate::profilers::reclaim::stall::StallKind;
 use crate::report::layout::{SUBJECT, detail, text, when};
-use crate::report::{Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value};
+use crate::report::{
+    Column, Detail, GroupBy, LatencyRow, Meaning, OccurrenceSchema, Schema, TaskKeyRow, Unit, Value, WordSet,
+};
 use crate::stats::{Latency, TaskKey};
 
 /// Stalls of one kind of a task, or of all tasks of a process, name or cgroup.
@@ -116,11 +118,19 @@ pub struct MachineFaults {
     pub swapped_in: u64,
 }
 
+/// Whose stalls a row of pressure has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PressureOf {
+    Machine,
+    /// All tasks that are watched, where these are not all of the machine.
+    Watched,
+    Cgroup(Arc<str>),
+}
+
 /// The pressure on the memory of the machine, or of a cgroup.
 #[derive(Clone, Debug)]
 pub struct PressureRow {
-    /// None: the machine.
-    pub cgroup: Option<Arc<str>>,
+    pub of: PressureOf,
     /// Time in which at least one task stalled.
     pub stalled_ns: u64,
     pub some_ns: Option<u64>,
@@ -130,14 +140,19 @@ pub struct PressureRow {
     pub at_limit: Option<u64>,
     pub used_bytes: Option<u64>,
     pub limit_bytes: Option<u64>,
-    /// The cgroup above that has the limit.
-    pub limit_of: Option<Arc<str>>,
+    /// The cgroups above that had the limit.
+    pub limit_of: WordSet,
 }
 
 impl PressureRow {
-    pub fn of_machine(stalled_ns: u64, pressure: Option<MemoryPressure>, faults: Option<MachineFaults>) -> PressureRow {
+    pub fn of_all(
+        of: PressureOf,
+        stalled_ns: u64,
+        pressure: Option<MemoryPressure>,
+        faults: Option<MachineFaults>,
+    ) -> PressureRow {
         PressureRow {
-            cgroup: None,
+            of,
             stalled_ns,
             some_ns: pressure.map(|pressure| pressure.some_ns),
             full_ns: pressure.map(|pressure| pressure.full_ns),
@@ -146,7 +161,7 @@ impl PressureRow {
             at_limit: None,
             used_bytes: None,
             limit_bytes: None,
-            limit_of: None,
+            limit_of: WordSet::default(),
         }
     }
 
@@ -173,10 +188,11 @@ pub static PRESSURES: Schema<PressureRow> = Schema::<PressureRow>::new(
         })
         .if_any(),
         Column::<PressureRow>::gauge("limit_bytes", "limit", |row| &mut row.limit_bytes).in_unit(Unit::Bytes).if_any(),
-        Column::<PressureRow>::label("limit_of", "limit of", |row| named(&row.limit_of)).if_any(),
-        Column::label("cgroup", "cgroup", |row| match &row.cgroup {
-            Some(_) => named(&row.cgroup),
-            None => Value::Phrase { word: "", text: "(machine)" },
+        Column::<PressureRow>::words("limit_of", "limit of", |row| &mut row.limit_of).if_any(),
+        Column::label("cgroup", "cgroup", |row| match &row.of {
+            PressureOf::Cgroup(name) => Value::Path(name.as_bytes().into()),
+            PressureOf::Machine => Value::Phrase { word: "", text: "(machine)" },
+            PressureOf::Watched => Value::Phrase { word: "", text: "(all watched)" },
         }),
     ],
 )
@@ -191,12 +207,16 @@ pub static PRESSURES: Schema<PressureRow> = Schema::<PressureRow>::new(
     ("used_bytes", "what is used of the limit as the interval ends"),
     ("used_pct", "the share of the limit that is used"),
     ("limit_bytes", "the fullest limit that applies"),
-    ("limit_of", "the cgroup above that has this limit"),
-    ("cgroup", "the cgroup whose tasks stalled; empty: the machine"),
+    ("limit_of", "the cgroup above that has this limit; of the whole run all that had"),
+    (
+        "cgroup",
+        "the cgroup whose tasks stalled; empty: all tasks that are watched. The kernel's own numbers are of the whole \
+         cgroup, or of the machine, and missing where the machine is watched in part",
+    ),
 ])
 .titled("pressure on memory")
 .ordered(|one, other| {
-    let rank = |row: &PressureRow| (row.cgroup.is_some(), Reverse(row.stalled_ns), row.cgroup.clone());
+    let rank = |row: &PressureRow| (matches!(row.of, PressureOf::Cgroup(_)), Reverse(row.stalled_ns), row.of.clone());
     rank(one).cmp(&rank(other))
 });
 
