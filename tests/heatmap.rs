@@ -149,7 +149,11 @@ fn a_map_may_be_text_below_the_tables() {
 fn what_cannot_be_drawn_is_said_at_the_start() {
     need_events!();
     let cases: [(&[&str], i32, &str); 8] = [
-        (&["signal", "--heatmap", "a.svg"], 2, "--heatmap draws distributions, and signal has none: blktrace, files, irqs"),
+        (
+            &["signal", "--heatmap", "a.svg"],
+            2,
+            "--heatmap draws distributions, and signal has none: blktrace, files, irqs",
+        ),
         (&["trace", "-e", "sched:sched_switch", "--heatmap", "-"], 2, "and trace has none: blktrace, files, irqs"),
         (&["task-state", "--heatmap", "a.png"], 2, "the name must end with .svg, or be - for text"),
         (&["task-state", "--heatmap", "a.svg", "-o", "a.svg"], 2, "-o and --heatmap name the same file"),
