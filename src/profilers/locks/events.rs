@@ -143,13 +143,21 @@ impl LockEvents {
             (wanted.has(LockGroup::Futex), &FUTEX, "futexes"),
             (wanted.has(LockGroup::File), &FILE, "locks of files"),
         ];
+        let mut left_out = None;
         for (_, specs, what) in families.into_iter().filter(|(is_wanted, ..)| *is_wanted) {
             let missing = specs.iter().find_map(|(name, ..)| setup.tracepoint(name).err());
             match missing {
                 Some(err) if !wanted.groups.is_empty() => return Err(err),
-                Some(_) => setup.warn(format!("this kernel has no events of {what}: they are left out")),
+                Some(err) => {
+                    setup.warn(format!("this kernel has no events of {what}: they are left out"));
+                    left_out = left_out.or(Some(err));
+                }
                 None => specs.iter().try_for_each(|spec| self.add(spec, evlist, setup))?,
             }
+        }
+        // None can be opened: tracefs may not be readable.
+        if let Some(err) = left_out.filter(|_| self.events.is_empty()) {
+            return Err(err);
         }
         let has_new = |(name, ..): &LockEventSpec| setup.tracepoint(name).is_ok();
         if self.has(EventOf::Futex) && NEW_FUTEX.iter().all(has_new) {
