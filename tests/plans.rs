@@ -41,7 +41,7 @@ const MORE: [(&str, &[&str]); 15] = [
 ];
 
 /// Features that kernels lack: the options (empty: those of the trial), the kernels, and the words of the error.
-const LACKING: [(&str, &[&str], &[&str], &str); 8] = [
+const LACKING: [(&str, &[&str], &[&str], &str); 9] = [
     ("syscalls", &[], &["3.4.0-android", "3.10.40-android"], "there is no event raw_syscalls:sys_enter"),
     ("files", &[], &["3.4.0-android", "3.10.40-android"], "there is no event raw_syscalls:sys_enter"),
     ("kmemleak", &["page"], &["3.4.0-android", "3.10.40-android"], "kmem:mm_page_alloc has no field `pfn`"),
@@ -68,6 +68,13 @@ const LACKING: [(&str, &[&str], &[&str], &str); 8] = [
         &["-e", "raw_syscalls:sys_enter/id==1/,raw_syscalls:sys_exit", "-g"],
         &["3.4.0-android", "3.10.40-android"],
         "there is no event raw_syscalls:sys_enter",
+    ),
+    // They have no events of futexes and of locked files either.
+    (
+        "locks",
+        &[],
+        &["3.4.0-android", "3.10.40-android", "4.4.88-android", "5.10.43-android"],
+        "there is no event lock:contention_begin",
     ),
     ("net", &[], &["3.4.0-android", "3.10.40-android", "4.4.88-android"], "there is no event sock:inet_sock_set_state"),
 ];
